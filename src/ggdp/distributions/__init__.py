@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What noise: the Generalized Gaussian family and how to draw from it."""
+
+from ggdp.distributions.generalized_gaussian import Gaussian, GeneralizedGaussian, Laplace
+
+__all__ = ["Gaussian", "GeneralizedGaussian", "Laplace"]
