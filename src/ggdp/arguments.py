@@ -6,9 +6,30 @@ A refused value is a `ValueError` whose one line names the argument, the value a
 
 import math
 import operator
+from dataclasses import dataclass
 from typing import SupportsFloat, SupportsIndex
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
 Number = SupportsFloat | SupportsIndex
+
+
+@dataclass(frozen=True)
+class Range:
+    """A parameter's name, its domain [least, most], and the `typical` part of it that people use.
+
+    Declared once, beside the class that owns the parameter; property tests draw values from it, good and bad.
+    """
+
+    name: str
+    least: float
+    most: float
+    typical: tuple[float, float]
+
+    def check(self, value: Number) -> float:
+        """Return `value` as a float inside the domain, or refuse it."""
+        return real(self.name, value, least=self.least, most=self.most)
 
 
 def real(
@@ -65,6 +86,74 @@ def whole(name: str, value: SupportsIndex, *, least: int = 1, most: int | None =
     if isinstance(value, bool) or number < least or (most is not None and number > most):
         raise ValueError(f"{name} must be a {span}, got {value!r}{hint}")
     return number
+
+
+def instance(name: str, value: object, kinds: type | tuple[type, ...], *, hint: str = "") -> None:
+    """Refuse a `value` that is not of one of the `kinds`.
+
+    >>> instance("noise", 3, dict)
+    Traceback (most recent call last):
+    ...
+    ValueError: noise must be of type dict, got int: 3
+    """
+    if not isinstance(value, kinds):
+        names = " or ".join(kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
+        way_out = f"; {hint}" if hint else ""
+        raise ValueError(f"{name} must be of type {names}, got {type(value).__name__}: {value!r}{way_out}")
+
+
+def array(
+    name: str, value: ArrayLike | None, *, least: float = -math.inf, most: float = math.inf
+) -> NDArray[np.float64]:
+    """Return `value` as a float64 array whose entries lie in [least, most]; NaN passes through as NaN."""
+    numbers = np.asarray(value, dtype=np.float64)
+    outside = (numbers < least) | (numbers > most)
+    if np.any(outside):
+        first = float(numbers[outside][0])
+        raise ValueError(_refusal(name, first, _interval(least, most, -math.inf, math.inf), ""))
+    return numbers
+
+
+def finite_array(name: str, value: ArrayLike) -> NDArray[np.float64]:
+    """Return `value` as a float64 array that is numeric, not empty, and finite everywhere.
+
+    >>> finite_array("value", [1.0, float("nan")])
+    Traceback (most recent call last):
+    ...
+    ValueError: value must hold finite numbers only, got nan at position 1
+    """
+    try:
+        raw = np.asarray(value)
+    except ValueError:
+        raise ValueError(
+            f"{name} must be a rectangular array of numbers, got rows of unequal length"
+        ) from None
+    if raw.size == 0:
+        raise ValueError(f"{name} must hold at least one number, got an empty array of shape {raw.shape}")
+    if raw.dtype.kind not in "iuf":
+        raise ValueError(f"{name} must hold real numbers, got {_kind_of(raw)}")
+    numbers = raw.astype(np.float64)
+    bad = np.argwhere(~np.isfinite(numbers))
+    if len(bad):
+        where = ", ".join(str(place[0] if len(place) == 1 else tuple(map(int, place))) for place in bad[:3])
+        first = float(numbers[tuple(bad[0])])
+        more = f" and {len(bad) - 3} more" if len(bad) > 3 else ""
+        at = f" at position {where}{more}" if numbers.ndim else ""
+        raise ValueError(f"{name} must hold finite numbers only, got {first}{at}")
+    return numbers
+
+
+def _kind_of(raw: NDArray[np.generic]) -> str:
+    words = {
+        "b": "booleans",
+        "U": "text",
+        "S": "bytes",
+        "c": "complex numbers",
+        "M": "dates",
+        "O": "mixed objects",
+    }
+    example = raw.flat[0]
+    return f"{words.get(raw.dtype.kind, str(raw.dtype))} such as {example!r}"
 
 
 def _interval(least: float, most: float, above: float, below: float) -> str:
