@@ -49,23 +49,16 @@ def real(
     ...
     ValueError: beta must be a number in [1, 64], got 0.5
     """
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise ValueError(_refusal(name, value, _interval(least, most, above, below), hint)) from None
-    inside = math.isfinite(number) and least <= number <= most and above < number < below
-    if isinstance(value, bool) or not inside:
+    number = _float(value)
+    if not (math.isfinite(number) and least <= number <= most and above < number < below):
         raise ValueError(_refusal(name, value, _interval(least, most, above, below), hint))
     return number
 
 
 def extended_real(name: str, value: Number, *, least: float, hint: str = "") -> float:
     """Return `value` as a float in [least, inf], infinity allowed."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if isinstance(value, bool) or not number >= least:
+    number = _float(value)
+    if not number >= least:
         raise ValueError(_refusal(name, value, f"[{least:g}, inf], infinity included", hint))
     return number
 
@@ -82,9 +75,9 @@ def whole(name: str, value: SupportsIndex, *, least: int = 1, most: int | None =
     try:
         number = operator.index(value)
     except TypeError:
-        raise ValueError(f"{name} must be a {span}, got {value!r}{hint}") from None
+        raise ValueError(f"{name} must be a {span}, got {_shown(value)}{_way_out(hint)}") from None
     if isinstance(value, bool) or number < least or (most is not None and number > most):
-        raise ValueError(f"{name} must be a {span}, got {value!r}{hint}")
+        raise ValueError(f"{name} must be a {span}, got {_shown(value)}{_way_out(hint)}")
     return number
 
 
@@ -98,8 +91,8 @@ def instance(name: str, value: object, kinds: type | tuple[type, ...], *, hint: 
     """
     if not isinstance(value, kinds):
         names = " or ".join(kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
-        way_out = f"; {hint}" if hint else ""
-        raise ValueError(f"{name} must be of type {names}, got {type(value).__name__}: {value!r}{way_out}")
+        kind = type(value).__name__
+        raise ValueError(f"{name} must be of type {names}, got {kind}: {_shown(value)}{_way_out(hint)}")
 
 
 def array(
@@ -152,8 +145,8 @@ def _kind_of(raw: NDArray[np.generic]) -> str:
         "M": "dates",
         "O": "mixed objects",
     }
-    example = raw.flat[0]
-    return f"{words.get(raw.dtype.kind, str(raw.dtype))} such as {example!r}"
+    example = raw.ravel()[:1].tolist()[0]
+    return f"{words.get(raw.dtype.kind, str(raw.dtype))} such as {_shown(example)}"
 
 
 def _interval(least: float, most: float, above: float, below: float) -> str:
@@ -163,4 +156,24 @@ def _interval(least: float, most: float, above: float, below: float) -> str:
 
 
 def _refusal(name: str, value: object, interval: str, hint: str) -> str:
-    return f"{name} must be a number in {interval}, got {value!r}{'; ' + hint if hint else ''}"
+    return f"{name} must be a number in {interval}, got {_shown(value)}{_way_out(hint)}"
+
+
+def _float(value: object) -> float:
+    """The value as a float, NaN if it is not a number; text and truth values are not numbers."""
+    if isinstance(value, (bool, np.bool_, str, bytes, bytearray)):
+        return math.nan
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+
+
+def _shown(value: object) -> str:
+    """The value as one short line."""
+    line = " ".join(repr(value).split())
+    return line if len(line) <= 80 else f"{line[:77]}..."
+
+
+def _way_out(hint: str) -> str:
+    return f"; {hint}" if hint else ""

@@ -28,13 +28,13 @@ _NEWTON_STEPS = 60
 class GeneralizedGaussian:
     """Noise with density exp(-(|x|/scale)^beta) / (2 scale Gamma(1 + 1/beta)).
 
-    beta = 1 is Laplace noise, beta = 2 is Gaussian noise with standard deviation scale / sqrt(2). All functions
-    of x are vectorised: an array gives an array, a number gives a NumPy float.
+    beta = 1 is Laplace noise, beta = 2 is Gaussian noise with standard deviation scale / sqrt(2). All
+    functions of x are vectorised: an array gives an array, a number gives a NumPy float.
 
     Guarantees:
         1. `pdf`, `cdf` and `sf` have relative error at most 1e-12 wherever their value is a normal double.
-           The result is for the exact doubles x, scale and beta: the rounding of x / scale, which the exponent
-           would amplify beta * (|x|/scale)^beta times, is carried along and undone.
+           The result is for the exact doubles x, scale and beta: the rounding of x / scale, which the
+           exponent would amplify beta * (|x|/scale)^beta times, is carried along and undone.
         2. `logsf` and `logcdf` have relative error at most 1e-12, out to values of -1e5 and beyond.
         3. `isf` inverts `logsf` to the same accuracy, for any log-probability.
 
@@ -60,7 +60,7 @@ class GeneralizedGaussian:
 
     @classmethod
     def from_noise_multiplier(cls, beta: float, noise_multiplier: float, sensitivity: float = 1.0) -> Self:
-        """Scale = sqrt(2) * noise_multiplier * sensitivity: at beta = 2 the std is the product of the last two."""
+        """Scale = sqrt(2) * noise_multiplier * sensitivity, which is Opacus's meaning at beta = 2."""
         noise_multiplier = arguments.real("noise_multiplier", noise_multiplier, above=0.0)
         sensitivity = arguments.real("sensitivity", sensitivity, above=0.0)
         return cls(beta, math.sqrt(2.0) * noise_multiplier * sensitivity)

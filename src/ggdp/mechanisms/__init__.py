@@ -5,7 +5,18 @@ from ggdp.mechanisms.additive_noise import AdditiveNoise
 from ggdp.mechanisms.adjacency import Adjacency
 from ggdp.mechanisms.composed import Composed
 from ggdp.mechanisms.poisson_sampled import PoissonSampled
+from ggdp.mechanisms.release import release
+from ggdp.mechanisms.serialization import from_dict, to_dict
 
 Mechanism = AdditiveNoise | PoissonSampled | Composed
 
-__all__ = ["AdditiveNoise", "Adjacency", "Composed", "Mechanism", "PoissonSampled"]
+__all__ = [
+    "AdditiveNoise",
+    "Adjacency",
+    "Composed",
+    "Mechanism",
+    "PoissonSampled",
+    "from_dict",
+    "release",
+    "to_dict",
+]

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mechanisms to plain data and back, for JSON files that outlive a version of this package.
+
+The format is one object: `version` (of the format), `kind`, and the fields of that kind. Within a version no
+kind ever changes its meaning; what this version does not know is refused, never guessed.
+"""
+
+import math
+from typing import Any, TypeVar, cast
+
+from ggdp import arguments
+from ggdp.distributions import GeneralizedGaussian
+from ggdp.mechanisms.additive_noise import AdditiveNoise
+from ggdp.mechanisms.composed import Composed
+from ggdp.mechanisms.poisson_sampled import PoissonSampled
+
+VERSION = 1
+
+Mechanism = AdditiveNoise | PoissonSampled | Composed
+M = TypeVar("M", bound=Mechanism)
+
+
+def to_dict(mechanism: Mechanism) -> dict[str, Any]:
+    """Describe a mechanism as data that `json.dumps` takes, in version 1 of the format.
+
+    >>> from ggdp import Laplace
+    >>> data = to_dict(AdditiveNoise(Laplace(scale=2.0)))
+    >>> data["kind"], data["noise"]
+    ('additive-noise', {'kind': 'generalized-gaussian', 'beta': 1.0, 'scale': 2.0})
+    >>> from_dict(data) == AdditiveNoise(Laplace(scale=2.0))
+    True
+    """
+    return {"version": VERSION, **_describe(mechanism)}
+
+
+def from_dict(data: dict[str, Any]) -> Mechanism:
+    """The mechanism that `to_dict` described.
+
+    Raises:
+        ValueError: The version or kind is unknown, a field is missing or unknown, or a value is out of range.
+    """
+    arguments.instance("data", data, dict)
+    version = _field(data, "version")
+    if version != VERSION or isinstance(version, bool):
+        raise ValueError(f"version must be {VERSION}, got {version!r}; a newer ggdp may know it")
+    return _build({name: value for name, value in data.items() if name != "version"})
+
+
+def from_dict_as(kind: type[M], data: dict[str, Any]) -> M:
+    """`from_dict`, for a caller who expects one kind of mechanism."""
+    mechanism = from_dict(data)
+    if not isinstance(mechanism, kind):
+        raise ValueError(f"data must describe a {kind.__name__}, got kind {data['kind']!r}")
+    return mechanism
+
+
+def _describe(mechanism: Mechanism) -> dict[str, Any]:
+    match mechanism:
+        case AdditiveNoise(noise=noise, sensitivity=sensitivity, norm=norm):
+            return {
+                "kind": "additive-noise",
+                "noise": {"kind": "generalized-gaussian", "beta": noise.beta, "scale": noise.scale},
+                "sensitivity": sensitivity,
+                "norm": "inf" if norm == math.inf else norm,  # JSON has no infinity
+            }
+        case PoissonSampled(mechanism=inner, rate=rate):
+            return {"kind": "poisson-sampled", "mechanism": _describe(inner), "rate": rate}
+        case Composed(parts=parts):
+            steps = [{"mechanism": _describe(step), "times": times} for step, times in parts]
+            return {"kind": "composed", "parts": steps}
+        case _:
+            arguments.instance("mechanism", mechanism, (AdditiveNoise, PoissonSampled, Composed))
+            raise AssertionError("unreachable")
+
+
+def _build(data: dict[str, Any]) -> Mechanism:
+    arguments.instance("data", data, dict)
+    kind = _field(data, "kind")
+    match kind:
+        case "additive-noise":
+            _only(data, "noise", "sensitivity", "norm")
+            return AdditiveNoise(
+                _noise(_field(data, "noise")), _field(data, "sensitivity"), _field(data, "norm")
+            )
+        case "poisson-sampled":
+            _only(data, "mechanism", "rate")
+            inner = _build(_field(data, "mechanism"))
+            arguments.instance("mechanism", inner, AdditiveNoise)
+            return PoissonSampled(cast(AdditiveNoise, inner), _field(data, "rate"))
+        case "composed":
+            _only(data, "parts")
+            parts = _field(data, "parts")
+            arguments.instance("parts", parts, list)
+            return Composed([(_build(_field(part, "mechanism")), _field(part, "times")) for part in parts])
+        case _:
+            raise ValueError(f"kind must be additive-noise, poisson-sampled or composed, got {kind!r}")
+
+
+def _noise(data: dict[str, Any]) -> GeneralizedGaussian:
+    kind = _field(data, "kind")
+    if kind != "generalized-gaussian":
+        raise ValueError(f"kind of noise must be generalized-gaussian, got {kind!r}")
+    _only(data, "beta", "scale")
+    return GeneralizedGaussian(beta=_field(data, "beta"), scale=_field(data, "scale"))
+
+
+def _field(data: dict[str, Any], name: str) -> Any:
+    arguments.instance("data", data, dict)
+    if name not in data:
+        raise ValueError(f"data must have the field {name!r}, got only {sorted(data)}")
+    return data[name]
+
+
+def _only(data: dict[str, Any], *names: str) -> None:
+    unknown = sorted(set(data) - {"kind", *names})
+    if unknown:
+        raise ValueError(
+            f"data of kind {data['kind']!r} has unknown fields {unknown}; it takes {sorted(names)}"
+        )

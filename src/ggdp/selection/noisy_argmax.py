@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The winner of a vote, with noise on every count (Algorithm GGNMax of the paper)."""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ggdp import arguments
+from ggdp.distributions import GeneralizedGaussian
+from ggdp.mechanisms.release import fresh_generator
+
+_CHUNK = 1 << 20
+"""Most noisy counts held at once, whatever the number of queries."""
+
+
+def noisy_argmax(
+    counts: ArrayLike, noise: GeneralizedGaussian, *, rng: np.random.Generator | None = None
+) -> int | NDArray[np.int64]:
+    """The index of the largest count after noise: an int for one histogram, an array for [queries, classes].
+
+    Only the index is meant to be published. Its privacy is that of releasing the noisy counts
+    (post-processing): when neighbours add or remove one voter, one count moves by one, a one-coordinate
+    shift; when a voter changes its vote, two counts move by one, which costs as much as two such releases.
+
+    Ties among the exact counts are broken by the noise; the noise is continuous, so noisy ties have
+    probability zero. With a single class the answer is 0 and says nothing.
+
+    Args:
+        counts: Votes for each class, shape [classes] or [queries, classes]; finite.
+        noise: The law of the noise on each count.
+        rng: A NumPy generator; when omitted, a fresh one seeded from the operating system.
+
+    >>> from ggdp import Laplace
+    >>> noisy_argmax([3, 1000, 5], Laplace(scale=1.0), rng=np.random.default_rng(1))
+    1
+    """
+    arguments.instance("noise", noise, GeneralizedGaussian)
+    histograms = arguments.finite_array("counts", counts)
+    if histograms.ndim not in (1, 2):
+        raise ValueError(f"counts must have shape [classes] or [queries, classes], got {histograms.shape}")
+    rng = fresh_generator() if rng is None else rng
+    arguments.instance("rng", rng, np.random.Generator, hint="pass numpy.random.default_rng(), or nothing")
+    batch = np.atleast_2d(histograms)
+    winners = np.empty(len(batch), dtype=np.int64)
+    rows = max(1, _CHUNK // batch.shape[1])
+    for start in range(0, len(batch), rows):
+        chunk = batch[start : start + rows]
+        winners[start : start + rows] = np.argmax(chunk + noise.sample(chunk.shape, rng=rng), axis=1)
+    return int(winners[0]) if histograms.ndim == 1 else winners
