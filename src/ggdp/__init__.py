@@ -2,7 +2,8 @@
 """Differential privacy with Generalized Gaussian noise."""
 
 from ggdp.distributions import Gaussian, GeneralizedGaussian, Laplace
-from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, PoissonSampled
+from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, PoissonSampled, release
+from ggdp.selection import noisy_argmax
 
 __all__ = [
     "AdditiveNoise",
@@ -12,4 +13,17 @@ __all__ = [
     "GeneralizedGaussian",
     "Laplace",
     "PoissonSampled",
+    "noisy_argmax",
+    "release",
+    "version",
 ]
+
+
+def version() -> str:
+    """The installed version, as the package's metadata have it."""
+    from importlib import metadata
+
+    try:
+        return metadata.version("ggdp")
+    except metadata.PackageNotFoundError:
+        return "(a source tree that is not installed)"

@@ -1,1 +1,72 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The command `ggdp`: parse, call, print; no arithmetic here.
+
+One file for each group of commands. A command is a plain function whose parameters come from `cli.options`,
+whose answer goes through `cli.output`, and which raises `ValueError` for what it refuses. It joins `app` below.
+"""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from ggdp import version
+from ggdp.cli import demo, noise, output, release
+
+app = typer.Typer(
+    name="ggdp",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"ggdp {version()}")
+        raise typer.Exit()
+
+
+@app.callback(invoke_without_command=True)
+def ggdp(
+    context: typer.Context,
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Differential privacy with Generalized Gaussian noise.
+
+    Example: ggdp noise --beta 1.5 --scale 2
+    """
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+app.command("noise")(noise.noise)
+app.command("release")(release.release)
+app.command("demo")(demo.demo)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run one command and exit: 0 done, 2 refused (one line on stderr), 130 interrupted.
+
+    Every error of the command line, of the library and of the file system leaves through this door.
+    """
+    try:
+        code = typer.main.get_command(app).main(arguments, prog_name="ggdp", standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader went away, as `head` does. Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except (KeyboardInterrupt, typer.Abort):
+        sys.exit(output.refuse("interrupted", code=130))
+    except (ValueError, OSError, ModuleNotFoundError) as error:
+        sys.exit(output.refuse(output.sentence(error)))
+    except Exception as error:
+        if not hasattr(error, "format_message"):
+            raise
+        sys.exit(output.refuse(output.sentence(error)))  # a usage error: unknown option, missing value
+    sys.exit(code if isinstance(code, int) else 0)

@@ -20,9 +20,9 @@ def release(mechanism: AdditiveNoise, value: Any, *, rng: np.random.Generator | 
     Takes a number, a list or tuple, a NumPy array of any shape, or a pandas or polars Series or DataFrame of
     numbers. Integers become floats; float32 stays float32; index, names and columns are kept.
 
-    The noise is that of `mechanism.noise`. That one record moves `value` by at most `mechanism.sensitivity` is
-    the caller's promise: nothing here can check it. Index, column names, shape and the fact that a value was
-    refused are not protected.
+    The noise is that of `mechanism.noise`. That one record moves `value` by at most `mechanism.sensitivity`
+    is the caller's promise: nothing here can check it. Index, column names, shape and the fact that a value
+    was refused are not protected.
 
     Guarantees:
         1. Every number receives its own draw; nothing is returned when any number is refused.
@@ -58,7 +58,7 @@ def release(mechanism: AdditiveNoise, value: Any, *, rng: np.random.Generator | 
     exact = arguments.finite_array("value", value)
     noisy = add_noise(exact)
     if isinstance(value, np.ndarray):
-        return noisy.astype(value.dtype if value.dtype == np.float32 else np.float64)
+        return np.asarray(noisy, value.dtype if value.dtype == np.float32 else np.float64)
     if isinstance(value, tuple):
         return tuple(noisy.tolist())
     return noisy.tolist()  # a list for a list, a float for a number

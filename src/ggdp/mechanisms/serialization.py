@@ -50,7 +50,7 @@ def from_dict_as(kind: type[M], data: dict[str, Any]) -> M:
     """`from_dict`, for a caller who expects one kind of mechanism."""
     mechanism = from_dict(data)
     if not isinstance(mechanism, kind):
-        raise ValueError(f"data must describe a {kind.__name__}, got kind {data['kind']!r}")
+        raise ValueError(f"data must describe {kind.__name__}, got kind {data['kind']!r}")
     return mechanism
 
 
@@ -79,9 +79,9 @@ def _build(data: dict[str, Any]) -> Mechanism:
     match kind:
         case "additive-noise":
             _only(data, "noise", "sensitivity", "norm")
-            return AdditiveNoise(
-                _noise(_field(data, "noise")), _field(data, "sensitivity"), _field(data, "norm")
-            )
+            norm = _field(data, "norm")
+            norm = math.inf if norm == "inf" else norm
+            return AdditiveNoise(_noise(_field(data, "noise")), _field(data, "sensitivity"), norm)
         case "poisson-sampled":
             _only(data, "mechanism", "rate")
             inner = _build(_field(data, "mechanism"))

@@ -1,1 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
+"""What people read: facts, tables, figures and pages, made from finished results."""

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ggdp noise`: the facts about one noise distribution."""
+
+from ggdp.cli import options, output
+from ggdp.reporting.noise_facts import noise_facts
+
+
+def noise(
+    beta: options.Beta,
+    scale: options.Scale = None,
+    noise_multiplier: options.NoiseMultiplier = None,
+    std: options.Std = None,
+    sensitivity: options.Sensitivity = 1.0,
+    json: options.Json = False,
+) -> None:
+    """Print the facts of a noise distribution: scale, deviation, tails, information.
+
+    Example: ggdp noise --beta 1.5 --noise-multiplier 2 --json
+    """
+    facts = noise_facts(options.noise_from(beta, scale, noise_multiplier, std, sensitivity), sensitivity)
+    if json:
+        output.print_json(facts)
+    else:
+        output.print_table("Generalized Gaussian noise", facts)

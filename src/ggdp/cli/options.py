@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options that several commands share, each declared once: name, meaning, range.
+
+A value out of range is refused while the command line is read, in the words of `ggdp.arguments`.
+"""
+
+import contextlib
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from ggdp import arguments
+from ggdp.distributions import GeneralizedGaussian
+from ggdp.distributions.generalized_gaussian import BETA, SCALE
+from ggdp.mechanisms import Adjacency
+
+T = TypeVar("T", int, float)
+
+
+def number(option: str, **limits: float) -> Callable[[str], float]:
+    """A parser of a real number within limits, as `arguments.real` understands them."""
+
+    def parse(text: str) -> float:
+        return _parsed(arguments.real, option, text, float, limits)
+
+    return parse
+
+
+def whole(option: str, **limits: int) -> Callable[[str], int]:
+    """A parser of a whole number within limits, as `arguments.whole` understands them."""
+
+    def parse(text: str) -> int:
+        return _parsed(arguments.whole, option, text, int, limits)
+
+    return parse
+
+
+def _parsed(check: Callable[..., T], option: str, text: str, kind: Callable[[str], T], limits: Any) -> T:
+    if not isinstance(text, str):
+        text = str(text)  # a default
+    value: object = text
+    with contextlib.suppress(ValueError):  # the check refuses the text itself
+        value = kind(text)
+    try:
+        return check(option, value, **limits)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _number(option: str, help_text: str, **limits: float) -> Any:
+    return typer.Option(option, help=help_text, parser=number(option, **limits), metavar="NUMBER")
+
+
+def _whole(option: str, help_text: str, **limits: int) -> Any:
+    return typer.Option(option, help=help_text, parser=whole(option, **limits), metavar="WHOLE")
+
+
+Beta = Annotated[
+    float, _number("--beta", "Exponent of the noise, in [1, 64].", least=BETA.least, most=BETA.most)
+]
+Scale = Annotated[
+    float | None,
+    _number("--scale", "Scale: density exp(-(|x|/scale)^beta).", least=SCALE.least, most=SCALE.most),
+]
+NoiseMultiplier = Annotated[
+    float | None,
+    _number("--noise-multiplier", "Scale as scale / (sqrt(2) * sensitivity), > 0.", above=0.0),
+]
+Std = Annotated[float | None, _number("--std", "Scale as standard deviation, > 0.", above=0.0)]
+Sensitivity = Annotated[float, _number("--sensitivity", "Most one record moves the value, > 0.", above=0.0)]
+Rate = Annotated[float, _number("--rate", "Poisson sampling rate, in (0, 1].", above=0.0, most=1.0)]
+Steps = Annotated[int, _whole("--steps", "How many times the mechanism runs, >= 1.", least=1)]
+Epsilon = Annotated[float, _number("--epsilon", "Privacy parameter epsilon, >= 0.", least=0.0)]
+Delta = Annotated[float, _number("--delta", "Privacy parameter delta, in (0, 1).", above=0.0, below=1.0)]
+Seed = Annotated[
+    int | None,
+    _whole("--seed", "Repeatable noise, for tests. Noise from a seed is NOT private.", least=0),
+]
+AdjacencyChoice = Annotated[Adjacency, typer.Option("--adjacency", help="Which datasets are neighbours.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+
+
+def noise_from(
+    beta: float,
+    scale: float | None,
+    noise_multiplier: float | None,
+    std: float | None,
+    sensitivity: float = 1.0,
+) -> GeneralizedGaussian:
+    """The noise that exactly one of --scale, --noise-multiplier and --std describes."""
+    given = {"--scale": scale, "--noise-multiplier": noise_multiplier, "--std": std}
+    named = [option for option, value in given.items() if value is not None]
+    if len(named) != 1:
+        got = " and ".join(named) or "none"
+        raise ValueError(f"exactly one of --scale, --noise-multiplier, --std must be given, got {got}")
+    if noise_multiplier is not None:
+        return GeneralizedGaussian.from_noise_multiplier(beta, noise_multiplier, sensitivity)
+    if std is not None:
+        return GeneralizedGaussian.from_std(beta, std)
+    return GeneralizedGaussian(beta, arguments.real("--scale", scale or 0.0, above=0.0))
