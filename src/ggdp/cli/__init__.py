@@ -2,7 +2,7 @@
 """The command `ggdp`: parse, call, print; no arithmetic here.
 
 One file for each group of commands. A command is a plain function whose parameters come from `cli.options`,
-whose answer goes through `cli.output`, and which raises `ValueError` for what it refuses. It joins `app` below.
+whose answer goes through `cli.output`, and which raises `ValueError` for what it refuses; it joins `app`.
 """
 
 import os
