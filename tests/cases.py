@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of cases: every noise and every mechanism that the contract tests run over. A new one is a row."""
+"""The table of cases: every noise and mechanism that the contract tests run over. A new one is a row."""
 
 import math
 

@@ -3,10 +3,10 @@ import mpmath
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import relative_error
-from parameters import betas, scales
 
 from ggdp.distributions.exact_power import power_of_ratio
+from oracle import relative_error
+from parameters import betas, scales
 
 
 @settings(max_examples=200, deadline=None)

@@ -2,9 +2,9 @@
 import mpmath
 import numpy as np
 import pytest
-from oracle import relative_error
 
 from ggdp.distributions import gamma_tail
+from oracle import relative_error
 
 ORDERS = [1 / 64, 0.05, 0.2, 0.5, 2 / 3, 0.99, 1.0]
 POINTS = np.array(

@@ -4,15 +4,15 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from cases import NOISES
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import exact, relative_error
-from parameters import betas, outside, scales
 from scipy import stats
 
+from cases import NOISES
 from ggdp import Gaussian, GeneralizedGaussian, Laplace
 from ggdp.distributions.generalized_gaussian import BETA, SCALE
+from oracle import exact, relative_error
+from parameters import betas, outside, scales
 
 EXPONENTS = [1e-30, 1e-8, 0.01, 0.3, 0.7, 1.0, 1.09, 1.11, 3.0, 9.0, 29.9, 30.1, 95.0, 240.0, 520.0, 690.0]
 LOG_WEIGHTS = [-1e-12, -0.1, -1.0, -30.0, -700.0, -745.5, -2e3, -1e5, -1e9]
@@ -278,15 +278,15 @@ def test_scale_outside_its_range_is_refused_by_name_value_and_range(bad):
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf, "2"], ids=repr)
 def test_constructors_refuse_by_the_name_of_their_own_argument(bad):
-    with pytest.raises(ValueError, match="^std must be"):
+    with pytest.raises(ValueError, match=r"^std must be"):
         GeneralizedGaussian.from_std(1.5, bad)
-    with pytest.raises(ValueError, match="^std must be"):
+    with pytest.raises(ValueError, match=r"^std must be"):
         Gaussian(bad)
-    with pytest.raises(ValueError, match="^noise_multiplier must be"):
+    with pytest.raises(ValueError, match=r"^noise_multiplier must be"):
         GeneralizedGaussian.from_noise_multiplier(1.5, bad)
-    with pytest.raises(ValueError, match="^sensitivity must be"):
+    with pytest.raises(ValueError, match=r"^sensitivity must be"):
         GeneralizedGaussian.from_noise_multiplier(1.5, 1.0, sensitivity=bad)
-    with pytest.raises(ValueError, match="^sigma must be"):
+    with pytest.raises(ValueError, match=r"^sigma must be"):
         GeneralizedGaussian.from_definition4_sigma(1.5, bad)
 
 

@@ -2,5 +2,6 @@
 """What noise: the Generalized Gaussian family and how to draw from it."""
 
 from ggdp.distributions.generalized_gaussian import Gaussian, GeneralizedGaussian, Laplace
+from ggdp.distributions.secure import SecureGenerator, secure_generator
 
-__all__ = ["Gaussian", "GeneralizedGaussian", "Laplace"]
+__all__ = ["Gaussian", "GeneralizedGaussian", "Laplace", "SecureGenerator", "secure_generator"]

@@ -12,7 +12,9 @@ from scipy.special import gamma
 from ggdp import arguments
 from ggdp.distributions import gamma_tail
 from ggdp.distributions.exact_power import power_of_ratio
+from ggdp.distributions.secure import SecureGenerator
 
+Rng = np.random.Generator | SecureGenerator
 Floats = NDArray[np.float64]
 
 BETA = arguments.Range("beta", least=1.0, most=64.0, typical=(1.0, 4.0))
@@ -187,11 +189,15 @@ class GeneralizedGaussian:
     # Samples.
 
     def sample(
-        self, shape: int | tuple[int, ...], *, rng: np.random.Generator, dtype: DTypeLike = np.float64
+        self, shape: int | tuple[int, ...], *, rng: Rng, dtype: DTypeLike = np.float64
     ) -> NDArray[np.floating]:
-        """Independent draws of the given array shape, from `rng`, which is always explicit."""
-        magnitude = rng.standard_gamma(1.0 / self.beta, shape) ** (1.0 / self.beta)
-        return (self.scale * np.where(rng.random(shape) < 0.5, -magnitude, magnitude)).astype(dtype)
+        """Independent draws of the given array shape, from `rng`, which is always explicit.
+
+        `rng` is a `numpy.random.Generator`, or a `SecureGenerator` where nobody may guess the noise.
+        """
+        from ggdp.distributions import numpy_sampler
+
+        return numpy_sampler.sample(self, shape, rng=rng, dtype=dtype)
 
     # The mathematics behind the above.
 

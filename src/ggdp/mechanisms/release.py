@@ -7,14 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggdp import arguments
-from ggdp.distributions import GeneralizedGaussian
+from ggdp.distributions import GeneralizedGaussian, SecureGenerator, secure_generator
+from ggdp.distributions.generalized_gaussian import Rng
 from ggdp.mechanisms import tables
 from ggdp.mechanisms.additive_noise import AdditiveNoise
 from ggdp.mechanisms.composed import Composed
 from ggdp.mechanisms.poisson_sampled import PoissonSampled
 
 
-def release(mechanism: AdditiveNoise, value: Any, *, rng: np.random.Generator | None = None) -> Any:
+def release(mechanism: AdditiveNoise, value: Any, *, rng: Rng | None = None) -> Any:
     """Return `value` plus independent noise on every number in it, as the same kind of object.
 
     Takes a number, a list or tuple, a NumPy array of any shape, or a pandas or polars Series or DataFrame of
@@ -26,7 +27,7 @@ def release(mechanism: AdditiveNoise, value: Any, *, rng: np.random.Generator | 
 
     Guarantees:
         1. Every number receives its own draw; nothing is returned when any number is refused.
-        2. Without `rng`, the generator is fresh and seeded from the operating system.
+        2. Without `rng`, the noise is a ChaCha20 keystream under a fresh key of the operating system.
 
     What floating point means for privacy: the guarantee of an accountant is about real numbers. Noise
     computed in doubles does not reach every double, and which ones it reaches depends on the value, so an
@@ -38,7 +39,9 @@ def release(mechanism: AdditiveNoise, value: Any, *, rng: np.random.Generator | 
     Args:
         mechanism: What is released. A sampled or composed mechanism is refused: release each step by itself.
         value: The exact answer of the query.
-        rng: A NumPy generator. Noise from a generator that others can reproduce is not private.
+        rng: A NumPy generator or a `SecureGenerator`. Noise that others can reproduce is not private, and the
+            states of NumPy's generators can be recovered from enough of their output: pass one for
+            experiments, leave it out for real releases.
 
     Raises:
         ValueError: The value is empty, not numeric, or not finite; the message says where.
@@ -48,7 +51,7 @@ def release(mechanism: AdditiveNoise, value: Any, *, rng: np.random.Generator | 
     True
     """
     noise = _noise_of(mechanism)
-    rng = _generator(rng)
+    rng = generator_or_secure(rng)
 
     def add_noise(exact: NDArray[np.float64]) -> NDArray[np.float64]:
         return exact + noise.sample(exact.shape, rng=rng)
@@ -64,15 +67,12 @@ def release(mechanism: AdditiveNoise, value: Any, *, rng: np.random.Generator | 
     return noisy.tolist()  # a list for a list, a float for a number
 
 
-def fresh_generator() -> np.random.Generator:
-    """A generator seeded from the operating system's entropy, different at every call."""
-    return np.random.Generator(np.random.PCG64DXSM())
-
-
-def _generator(rng: np.random.Generator | None) -> np.random.Generator:
+def generator_or_secure(rng: Rng | None) -> Rng:
+    """The caller's generator, checked; or, when there is none, a fresh one nobody can predict."""
     if rng is None:
-        return fresh_generator()
-    arguments.instance("rng", rng, np.random.Generator, hint="pass numpy.random.default_rng(), or nothing")
+        return secure_generator()
+    kinds = (np.random.Generator, SecureGenerator)
+    arguments.instance("rng", rng, kinds, hint="leave it out for noise that nobody can predict")
     return rng
 
 

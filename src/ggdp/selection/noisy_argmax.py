@@ -6,14 +6,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from ggdp import arguments
 from ggdp.distributions import GeneralizedGaussian
-from ggdp.mechanisms.release import fresh_generator
+from ggdp.distributions.generalized_gaussian import Rng
+from ggdp.mechanisms.release import generator_or_secure
 
 _CHUNK = 1 << 20
 """Most noisy counts held at once, whatever the number of queries."""
 
 
 def noisy_argmax(
-    counts: ArrayLike, noise: GeneralizedGaussian, *, rng: np.random.Generator | None = None
+    counts: ArrayLike, noise: GeneralizedGaussian, *, rng: Rng | None = None
 ) -> int | NDArray[np.int64]:
     """The index of the largest count after noise: an int for one histogram, an array for [queries, classes].
 
@@ -27,7 +28,7 @@ def noisy_argmax(
     Args:
         counts: Votes for each class, shape [classes] or [queries, classes]; finite.
         noise: The law of the noise on each count.
-        rng: A NumPy generator; when omitted, a fresh one seeded from the operating system.
+        rng: A NumPy generator or a `SecureGenerator`; when omitted, a fresh one that nobody can predict.
 
     >>> from ggdp import Laplace
     >>> noisy_argmax([3, 1000, 5], Laplace(scale=1.0), rng=np.random.default_rng(1))
@@ -37,8 +38,7 @@ def noisy_argmax(
     histograms = arguments.finite_array("counts", counts)
     if histograms.ndim not in (1, 2):
         raise ValueError(f"counts must have shape [classes] or [queries, classes], got {histograms.shape}")
-    rng = fresh_generator() if rng is None else rng
-    arguments.instance("rng", rng, np.random.Generator, hint="pass numpy.random.default_rng(), or nothing")
+    rng = generator_or_secure(rng)
     batch = np.atleast_2d(histograms)
     winners = np.empty(len(batch), dtype=np.int64)
     rows = max(1, _CHUNK // batch.shape[1])
