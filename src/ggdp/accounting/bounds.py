@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an accountant may answer: certified `Bounds`, or an `Estimate` that promises nothing.
+
+The two are unrelated types on purpose: a function that needs a guarantee takes `Bounds` and cannot be handed the other.
+"""
+
+import math
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class ErrorLedger:
+    """What each source of error can contribute, relative to delta at the answer.
+
+    Attributes:
+        truncation: the part of an integral or of a loss distribution left out.
+        aliasing: images of the curve that a discrete transform adds.
+        quadrature: integrals of one release replaced by sums.
+        roundoff: floating-point arithmetic.
+        discretization: losses moved to the points of a lattice.
+    """
+
+    truncation: float = 0.0
+    aliasing: float = 0.0
+    quadrature: float = 0.0
+    roundoff: float = 0.0
+    discretization: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """All of it."""
+        return self.truncation + self.aliasing + self.quadrature + self.roundoff + self.discretization
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """A certified sandwich: the truth lies in [lower, upper].
+
+    Attributes:
+        lower: no more than the truth.
+        estimate: the best single value; not itself a guarantee. Publish `upper`.
+        upper: no less than the truth.
+        method: which engine answered.
+        ledger: where the width comes from.
+    """
+
+    lower: float
+    estimate: float
+    upper: float
+    method: str
+    ledger: ErrorLedger = field(default_factory=ErrorLedger, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.lower <= self.estimate <= self.upper:
+            raise ValueError(f"need lower <= estimate <= upper, got {self.lower}, {self.estimate}, {self.upper}")
+
+    @property
+    def width(self) -> float:
+        """upper - lower."""
+        return 0.0 if self.lower == self.upper else self.upper - self.lower
+
+    @staticmethod
+    def worst(one: "Bounds", other: "Bounds") -> "Bounds":
+        """Bounds of the larger of two quantities."""
+        head = one if one.upper >= other.upper else other
+        return Bounds(
+            max(one.lower, other.lower),
+            max(one.estimate, other.estimate),
+            head.upper,
+            head.method,
+            head.ledger,
+        )
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number without a guarantee: sampled, scanned or conjectured.
+
+    Attributes:
+        value: the number.
+        method: how it was found.
+        caveat: one sentence on why it is not a bound.
+        standard_error: Monte-Carlo error where there is one.
+    """
+
+    value: float
+    method: str
+    caveat: str
+    standard_error: float = math.nan

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The contour engine: delta of a composition as one integral over a vertical line, with a proved error.
+
+With phi_i(s) = E_P[e^{s L_i}] and K(s) = sum of times_i log phi_i(s), for any theta > 0
+
+    delta(eps) = 1/(2 pi) * integral of  e^{K(s) - s eps} / (s (1 + s))  d omega,       s = theta + i omega,        (1)
+
+because 1/(s(1+s)) is the two-sided Laplace transform of x -> (1 - e^{-x})_+. The trapezoid sum of step h is exactly
+
+    delta(eps) + sum over j != 0 of e^{j W theta} delta(eps + j W),       W = 2 pi / h  (Poisson summation),         (2)
+
+every term positive. What may be wrong, and its bound:
+
+- truncation: `accounting.cut_off`;
+- aliasing: terms j < 0 by delta <= 1; terms j > 0 by Chernoff at a larger tilt; one-sided, so only the lower bound pays;
+- quadrature of phi_i: `privacy_loss.quadrature`, raised to the power times_i;
+- round-off: exponents and sums, likewise; a sum of n terms is charged n units whatever order BLAS adds them in.
+
+K does not depend on eps: further questions reuse the line.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ggdp.accounting.bounds import ErrorLedger
+from ggdp.accounting.cut_off import characteristic, cut_off
+from ggdp.accounting.tilt import Parts, Saddle, TiltPlan
+from ggdp.privacy_loss.quadrature import CannotCertifyError, Nodes, certified_nodes
+from ggdp.privacy_loss.shift_pair import Array
+
+_UNIT_ROUNDOFF = 2.0**-53
+_TRUNCATION = -29.0  # log of the truncation aimed at, relative to delta
+_ALIASING = -32.0  # likewise
+_MOST_PRODUCTS = 1.2e8  # nodes times line points: about a third of a second
+
+
+@dataclass(frozen=True)
+class LogDelta:
+    """log delta at one epsilon: certified ends, a best value, and the slope d log(delta) / d eps."""
+
+    lower: float
+    estimate: float
+    upper: float
+    slope: float
+    ledger: ErrorLedger
+
+
+@dataclass(frozen=True)
+class Line:
+    """K along Re s = theta, ready to be asked for any epsilon near the one it was drawn for.
+
+    Attributes:
+        s: the points theta + i k h.
+        exponent: K(s) - K(theta).
+        excess: bound on |e^K(s) error| / e^K(theta) at each point, from quadrature and from round-off.
+        log_phi: K(theta).
+        log_truncation: log of what lies beyond the last point, relative to e^K(theta).
+        chernoff: (theta_2, upper bound of K(theta_2)) for the aliases on the right.
+    """
+
+    theta: float
+    step: float
+    s: NDArray[np.complex128]
+    exponent: NDArray[np.complex128]
+    excess_quadrature: Array
+    excess_roundoff: Array
+    log_phi: float
+    log_truncation: float
+    chernoff: tuple[float, float]
+
+    def log_delta(self, epsilon: float) -> LogDelta:
+        """Certified log delta at epsilon."""
+        base = self.log_phi - self.theta * epsilon
+        kernel = np.exp(-1j * self.s.imag * epsilon) / (self.s * (1.0 + self.s))
+        wave = np.exp(self.exponent) * kernel
+        wave[0] *= 0.5
+        factor = self.step / math.pi
+        total = factor * float(wave.real.sum())
+        if not total > 0.0:
+            raise CannotCertifyError("the contour is too far from its saddle")
+        derivative = -factor * float((wave * self.s).real.sum())
+        size = np.abs(kernel)
+        # the phases i omega eps carry the rounding of omega * eps, and every term that of its own exponent
+        own = np.abs(wave) * (16.0 + self.s.imag * abs(epsilon) + np.abs(self.exponent)) * 4.0 * _UNIT_ROUNDOFF
+        roundoff = factor * float((size * self.excess_roundoff + own).sum()) + len(size) * _UNIT_ROUNDOFF * factor * float(
+            np.abs(wave).sum()
+        )
+        quadrature = factor * float((size * self.excess_quadrature).sum())
+        truncation = math.exp(min(self.log_truncation, 700.0))
+        aliasing = self._aliasing(epsilon, base)
+        # base itself, K(theta) - theta eps, is a difference of possibly large numbers
+        base_error = 4.0 * _UNIT_ROUNDOFF * (abs(self.log_phi) + abs(self.theta * epsilon))
+        both = roundoff + quadrature + truncation
+        low, high = total - both - aliasing, total + both
+        ledger = ErrorLedger(truncation / total, aliasing / total, quadrature / total, roundoff / total + base_error)
+        return LogDelta(
+            lower=base - base_error + math.log(low) if low > 0.0 else -math.inf,
+            estimate=base + math.log(total),
+            upper=base + base_error + math.log(high),
+            slope=derivative / total,
+            ledger=ledger,
+        )
+
+    def _aliasing(self, epsilon: float, base: float) -> float:
+        """Sum of the terms j != 0 of (2), relative to e^base."""
+        window = 2.0 * math.pi / self.step
+        theta_2, log_phi_2 = self.chernoff
+        left = -base - self.theta * window
+        gap = theta_2 - self.theta
+        right = log_phi_2 - theta_2 * epsilon + _log_chernoff_constant(theta_2) - gap * window - base
+        return _geometric(left, self.theta * window) + _geometric(right, gap * window)
+
+
+def draw(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Line:
+    """Evaluate K along the line through the saddle.
+
+    Raises:
+        CannotCertifyError: phi falls too slowly here for the line to be cut off at a reasonable length.
+    """
+    theta = saddle.theta
+    log_phis = plan.log_phis(theta)
+    relative = saddle.log_delta - (float(plan.times @ log_phis) - theta * saddle.epsilon)
+    window, theta_2 = _window(plan, saddle)
+    step = 2.0 * math.pi / window
+    omega, log_truncation = cut_off(parts, plan, saddle, step, _TRUNCATION + relative)
+    nodes = [
+        certified_nodes(pair, (theta, theta_2), omega, log_phi)
+        for (pair, _), log_phi in zip(parts, zip(log_phis, plan.log_phis(theta_2), strict=True), strict=True)
+    ]
+    count = math.ceil(omega / step) + 1
+    if count * sum(len(part.loss) for part in nodes) > _MOST_PRODUCTS:
+        raise CannotCertifyError("the line is too long")
+    return _assemble(parts, nodes, theta, theta_2, step, count, log_truncation)
+
+
+def _assemble(
+    parts: Parts, nodes: list[Nodes], theta: float, theta_2: float, step: float, count: int, log_truncation: float
+) -> Line:
+    omega = step * np.arange(count)
+    exponent = np.zeros(count, dtype=np.complex128)
+    growth_quadrature, growth_roundoff = np.zeros(count), np.zeros(count)
+    mean = log_phi = log_phi_2 = 0.0
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        for (_, times), part in zip(parts, nodes, strict=True):
+            ratio = characteristic(part.share, part.loss - part.mean, 0.0, step, count)
+            exponent += times * np.log(ratio)
+            size = np.abs(ratio)
+            slip = part.roundoff[0] + _UNIT_ROUNDOFF * (8.0 + 4.0 * omega * part.deviation)
+            growth_quadrature += times * np.log1p(part.quadrature[0] / size)
+            growth_roundoff += times * np.log1p(slip / size)
+            mean += times * part.mean
+            log_phi += times * part.log_phi[0]
+            log_phi_2 += times * (part.log_phi[1] + part.quadrature[1] + part.roundoff[1])
+        size = np.exp(exponent.real)
+        excess_quadrature = _perturbed(exponent.real, growth_quadrature)
+        excess_roundoff = _perturbed(exponent.real, growth_roundoff)
+    exponent = np.where(size > 0.0, exponent, -745.0)
+    return Line(
+        theta=theta,
+        step=step,
+        s=theta + 1j * omega,
+        exponent=exponent + 1j * omega * mean,
+        excess_quadrature=excess_quadrature,
+        excess_roundoff=excess_roundoff,
+        log_phi=log_phi,
+        log_truncation=log_truncation,
+        chernoff=(theta_2, log_phi_2),
+    )
+
+
+def _perturbed(log_size: Array, growth: Array) -> Array:
+    """prod (|phi| + e)^times - prod |phi|^times, from log of the product and sum of times * log1p(e/|phi|)."""
+    small = np.exp(np.maximum(log_size, -745.0)) * np.expm1(np.minimum(growth, 1.0))
+    large = np.exp(np.minimum(log_size + growth, 0.0))
+    return np.where(growth < 1.0, small, np.where(np.isnan(large), 1.0, large))
+
+
+def _window(plan: TiltPlan, saddle: Saddle) -> tuple[float, float]:
+    """A period W that keeps the aliases of (2) negligible, and the larger tilt that shows it."""
+    theta, allowed = saddle.theta, _ALIASING + saddle.log_delta
+    best, best_tilt = math.inf, 2.0 * theta
+    for growth in (0.1, 0.2, 0.4, 0.8, 1.5, 3.0, 5.0, 8.0, 12.0, 20.0):
+        theta_2 = theta + growth / saddle.deviation
+        value = float(plan.times @ plan.log_phis(theta_2))
+        exponent = value - theta_2 * saddle.epsilon + _log_chernoff_constant(theta_2) - allowed
+        window = exponent / (theta_2 - theta)
+        if window < best:
+            best, best_tilt = window, theta_2
+    return max(best, -allowed / theta, 4.0 * saddle.deviation), best_tilt
+
+
+def _log_chernoff_constant(theta: float) -> float:
+    """log of sup over x > 0 of (1 - e^-x) e^{-theta x}, so that delta(eps) <= e^{K(theta) - theta eps} times it."""
+    return theta * math.log(theta) - (1.0 + theta) * math.log1p(theta) if theta > 0.0 else 0.0
+
+
+def _geometric(log_first: float, log_ratio: float) -> float:
+    """Sum of first * ratio^-j over j >= 0."""
+    if log_first > 0.0 or log_ratio < 1e-3:
+        return math.inf
+    return math.exp(log_first) / -math.expm1(-log_ratio)

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far along the line Re s = theta the contour integral must go, and a proved bound on what lies beyond.
+
+Write chi(w) = phi(theta + iw) / phi(theta), the characteristic function of one step's tilted loss. Beyond omega the
+integrand is at most prod |chi_i|^times_i / w^2, and |chi_i| is bounded in two ways.
+
+1. Far out, |chi| <= m + V/w (`privacy_loss.decay`).
+2. In between, chi is evaluated on a grid, and between grid points y = sqrt(1 - |chi|^2) moves by no more than the
+   tilted standard deviation per unit of w. Proof: with D the difference of two independent copies of the loss, |chi|^2 = E cos wD =: f,
+   so |f'| <= sqrt(E D^2 E sin^2 wD), E sin^2 wD = (1 - f(2w))/2 <= 2 (1 - f(w)), and |y'| = |f'| / (2 y) <= sqrt(E D^2 / 2).
+
+For small sampling rates the tilted loss has a narrow bulk and rare large values. These are kept apart: with m1 the
+mass of noise beyond a cut, |chi| <= (1 - m1) |chi of the bulk| + m1, and only the bulk, whose deviation is small, is covered.
+
+`characteristic` evaluates chi on a uniform run as one matrix product: with w_k = w_0 + (a B + b) h, e^{i w_k L} =
+e^{i w_0 L} e^{i a B h L} e^{i b h L}, so that A B points cost A + B exponentials per node.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ggdp.accounting.tilt import Parts, Saddle, TiltPlan
+from ggdp.privacy_loss.decay import Decay, decay
+from ggdp.privacy_loss.quadrature import CannotCertifyError, Nodes, certified_nodes
+from ggdp.privacy_loss.shift_pair import Array
+
+_SHORT_LINE = 500  # points up to which a plain line is cheaper than a cover
+_RUN = 48  # cover points per doubling of w
+_FURTHEST = 3e7  # in steps of the line
+
+
+def cut_off(parts: Parts, plan: TiltPlan, saddle: Saddle, step: float, enough: float) -> tuple[float, float]:
+    """The end of the line and log of the truncation there, relative to e^K(theta).
+
+    Args:
+        parts: the composition.
+        plan: its rough cumulants.
+        saddle: where the line crosses the real axis.
+        step: spacing of the line, to weigh a cover against a longer line.
+        enough: log of the truncation aimed at, relative to e^K(theta).
+
+    Raises:
+        CannotCertifyError: the characteristic function falls too slowly.
+    """
+    log_phis = plan.log_phis(saddle.theta)
+    decays = [decay(pair, saddle.theta, float(v)) for (pair, _), v in zip(parts, log_phis, strict=True)]
+    furthest = _far_end(parts, decays, saddle.deviation, enough - 1.0, step)
+    beyond = _log_far_tail(parts, decays, furthest)
+    if furthest <= _SHORT_LINE * step:
+        return furthest, beyond
+    bulks = _bulks(parts, plan, saddle, log_phis, furthest)
+    return _covered(parts, bulks, saddle, furthest, beyond, enough)
+
+
+def characteristic(
+    share: Array, loss: Array, first: float, step: float, count: int
+) -> NDArray[np.complex128]:
+    """sum of share * e^{i w loss} at w = first + k step, k = 0 ... count-1."""
+    block = max(1, math.isqrt(count - 1) + 1)
+    rows = -(-count // block)
+    weight = share * np.exp(1j * first * loss) if first else share
+    fine = np.exp(1j * step * np.multiply.outer(loss, np.arange(block)))
+    coarse = np.exp(1j * step * block * np.multiply.outer(np.arange(rows), loss)) * weight
+    return np.asarray((coarse @ fine).ravel()[:count])
+
+
+def _log_far_tail(parts: Parts, decays: Sequence[Decay], omega: float) -> float:
+    """log of 1/pi * integral from omega of prod (m + V/w)^times / w^2."""
+    fall = 0.0
+    for part, (_, times) in zip(decays, parts, strict=True):
+        mass, variation = part.coefficients(omega)
+        fall += times * min(math.log(mass + variation / omega), 0.0)
+    return fall - math.log(math.pi * omega)
+
+
+def _far_end(parts: Parts, decays: Sequence[Decay], deviation: float, enough: float, step: float) -> float:
+    """The nearest point, within a few percent, from which the decay alone suffices."""
+    omega = 6.0 / deviation
+    while _log_far_tail(parts, decays, omega) > enough:
+        omega *= 1.6
+        if omega > _FURTHEST * step:
+            raise CannotCertifyError("the characteristic function falls too slowly")
+    low, high = omega / 1.6, omega
+    for _ in range(3):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if _log_far_tail(parts, decays, middle) > enough else (low, middle)
+    return high
+
+
+def _bulks(parts: Parts, plan: TiltPlan, saddle: Saddle, log_phis: Array, omega: float) -> list[tuple[Nodes, float]]:
+    """Nodes of each part's bulk, certified up to omega, and the tilted mass left out of it."""
+    rare = 0.25 * min(0.04, math.exp(-45.0 / float(plan.times.sum())))
+    bulks = []
+    cuts = plan.upper_quantiles(saddle.theta, rare)
+    for (pair, _), log_phi, cut in zip(parts, log_phis, cuts, strict=True):
+        cut = max(cut, 1.01 * pair.up + 1e-3)
+        bulk = certified_nodes(pair, (saddle.theta,), omega, (float(log_phi),), cut=cut)
+        whole = certified_nodes(pair, (saddle.theta,), 0.0, (float(log_phi),))
+        left_out = -math.expm1(min(bulk.log_phi[0] - whole.log_phi[0], 0.0))
+        slack = whole.quadrature[0] + whole.roundoff[0] + bulk.quadrature[0] + bulk.roundoff[0]
+        bulks.append((bulk, left_out + 2.0 * slack))
+    return bulks
+
+
+def _covered(
+    parts: Parts,
+    bulks: Sequence[tuple[Nodes, float]],
+    saddle: Saddle,
+    furthest: float,
+    beyond: float,
+    enough: float,
+) -> tuple[float, float]:
+    """Cover the line with intervals, bound the integrand on each, and end it where the rest is small enough."""
+    widest = max(bulk.deviation for bulk, _ in bulks)
+    starts, widths, log_bounds = [], [], []
+    for first, step, count in _runs(4.0 / saddle.deviation, furthest, widest):
+        log_bound = np.zeros(count)
+        for (_, times), (bulk, rare) in zip(parts, bulks, strict=True):
+            log_bound += times * _log_between(bulk, rare, first, step, count)
+        starts.append(first + step * np.arange(count))
+        widths.append(np.full(count, step))
+        log_bounds.append(log_bound)
+    omega, width = np.concatenate(starts), np.concatenate(widths)
+    log_piece = np.concatenate(log_bounds) + np.log(width / (math.pi * omega**2))
+    log_rest = np.logaddexp.accumulate(np.append(beyond, log_piece[::-1]))[::-1]
+    small = np.nonzero(log_rest <= enough)[0]
+    if not len(small):
+        raise CannotCertifyError("the characteristic function falls too slowly")
+    end = int(small[0])
+    return float(np.append(omega, furthest)[end]), float(log_rest[end])
+
+
+def _runs(first: float, furthest: float, widest: float) -> Iterator[tuple[float, float, int]]:
+    """Uniform runs (start, step, count): steps grow with w until they reach half a deviation's worth."""
+    coarsest = 0.5 / widest
+    while first < furthest:
+        step = first / _RUN
+        if step >= coarsest:
+            count = math.ceil((furthest - first) / coarsest)
+            if count > 40_000:
+                raise CannotCertifyError("the cover of the characteristic function is too long")
+            yield first, coarsest, count
+            return
+        count = min(_RUN, math.ceil((furthest - first) / step))
+        yield first, step, count
+        first += step * count
+
+
+def _log_between(bulk: Nodes, rare: float, first: float, step: float, count: int) -> Array:
+    """log of a bound on |chi| over each of the intervals [first + k step, first + (k+1) step]."""
+    value = np.abs(characteristic(bulk.share, bulk.loss - bulk.mean, first, step, count + 1))
+    slip = bulk.quadrature[0] + bulk.roundoff[0] + 2.0**-51 * (first + step * count) * bulk.deviation
+    height = np.sqrt(np.maximum(1.0 - (value + slip) ** 2, 0.0))
+    lowest = 0.5 * (height[1:] + height[:-1] - step * bulk.deviation * (1.0 + 1e-9))
+    modulus = np.sqrt(1.0 - np.clip(lowest, 0.0, 1.0) ** 2)
+    return np.asarray(np.log1p(np.minimum((1.0 - rare) * (modulus - 1.0), 0.0)))

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where to look: the exponential tilt at which a composition's delta is decided.
+
+K(theta) = sum of times * log E_P[e^{theta L}] over the parts. All functions here plan and never certify: their numbers
+choose a contour or a window, and a poor choice makes an answer wide, not wrong.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ggdp.privacy_loss.shift_pair import Array, ShiftPair
+
+Parts = Sequence[tuple[ShiftPair, int]]
+
+_NODES = 8
+_DEEPEST = 780.0  # log(1/probability) beyond which nothing matters to a double
+_MOST_TILT = 1e12
+
+
+@dataclass(frozen=True)
+class Cumulants:
+    """K and its first two derivatives at one tilt."""
+
+    value: float
+    slope: float
+    curvature: float
+
+
+@dataclass(frozen=True)
+class TiltPlan:
+    """Rough nodes of all parts, end to end, for evaluating K anywhere."""
+
+    z: Array
+    loss: Array
+    log_mass: Array
+    starts: np.ndarray[tuple[int], np.dtype[np.intp]]
+    times: Array
+
+    @staticmethod
+    def of(parts: Parts, depth: float = _DEEPEST) -> "TiltPlan":
+        """Lay nodes over the noise that can matter to a delta of e^-depth."""
+        pieces = [_rough_nodes(pair, min(1.5 * depth + 120.0, _DEEPEST)) for pair, _ in parts]
+        lengths = [len(z) for z, _, _ in pieces]
+        return TiltPlan(
+            z=np.concatenate([z for z, _, _ in pieces]),
+            loss=np.concatenate([loss for _, loss, _ in pieces]),
+            log_mass=np.concatenate([mass for _, _, mass in pieces]),
+            starts=np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.intp),
+            times=np.array([float(times) for _, times in parts]),
+        )
+
+    def log_phis(self, theta: float) -> Array:
+        """log E_P[e^{theta L}] of each part."""
+        exponent = self.log_mass + theta * self.loss
+        peak = np.maximum.reduceat(exponent, self.starts)
+        term = np.exp(exponent - np.repeat(peak, self._lengths()))
+        return np.asarray(peak + np.log(np.add.reduceat(term, self.starts)))
+
+    def cumulants(self, theta: float) -> Cumulants:
+        """K(theta), K'(theta), K''(theta) of the whole composition."""
+        lengths = self._lengths()
+        exponent = self.log_mass + theta * self.loss
+        peak = np.maximum.reduceat(exponent, self.starts)
+        term = np.exp(exponent - np.repeat(peak, lengths))
+        total = np.add.reduceat(term, self.starts)
+        mean = np.add.reduceat(term * self.loss, self.starts) / total
+        spread = np.add.reduceat(term * (self.loss - np.repeat(mean, lengths)) ** 2, self.starts) / total
+        return Cumulants(
+            float(self.times @ (peak + np.log(total))), float(self.times @ mean), float(self.times @ spread)
+        )
+
+    def upper_quantiles(self, theta: float, prob: float) -> list[float]:
+        """For each part, the noise beyond which its tilted law keeps about `prob`."""
+        points = []
+        for begin, length in zip(self.starts, self._lengths(), strict=True):
+            part = slice(begin, begin + length)
+            exponent = self.log_mass[part] + theta * self.loss[part]
+            mass = np.exp(exponent - exponent.max())
+            above = np.cumsum(mass[::-1])[::-1] / mass.sum()
+            points.append(float(self.z[part][max(int((above > prob).sum()) - 1, 0)]))
+        return points
+
+    def _lengths(self) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+        return np.diff(np.append(self.starts, len(self.loss)))
+
+
+@dataclass(frozen=True)
+class Saddle:
+    """A tilt, the epsilon it belongs to, and the saddle-point guess of log delta there."""
+
+    theta: float
+    epsilon: float
+    log_delta: float
+    deviation: float
+
+
+def saddle_at(plan: TiltPlan, theta: float) -> Saddle:
+    """The epsilon for which theta is the saddle of K(s) - s eps - log s - log(1+s), and delta by that method."""
+    k = plan.cumulants(theta)
+    epsilon = k.slope - 1.0 / theta - 1.0 / (1.0 + theta)
+    bend = k.curvature + theta**-2 + (1.0 + theta) ** -2
+    exponent = k.value - theta * epsilon - math.log(theta) - math.log1p(theta)
+    return Saddle(theta, epsilon, exponent - 0.5 * math.log(2.0 * math.pi * bend), math.sqrt(k.curvature))
+
+
+def saddle_for_epsilon(plan: TiltPlan, epsilon: float) -> Saddle:
+    """The saddle whose epsilon is the one asked for."""
+    return saddle_at(plan, _root(lambda theta: saddle_at(plan, theta).epsilon - epsilon))
+
+
+def saddle_for_log_delta(plan: TiltPlan, log_delta: float) -> Saddle:
+    """The saddle whose delta is the one asked for."""
+    return saddle_at(plan, _root(lambda theta: log_delta - saddle_at(plan, theta).log_delta))
+
+
+def _root(rising: Callable[[float], float]) -> float:
+    """Solve rising(theta) = 0 in log theta, to planning accuracy; the ends of the range where there is none."""
+    low, high = 0.0, 0.0
+    value = rising(1.0)
+    step = 1.0
+    while value < 0.0 and high < math.log(_MOST_TILT):
+        low, high, step = high, high + step, step * 1.5
+        value = rising(math.exp(high))
+    while value > 0.0 and low > -math.log(_MOST_TILT) and high <= 0.0:
+        high, low, step = low, low - step, step * 1.5
+        value = rising(math.exp(low))
+    for _ in range(40):
+        if high - low < 1e-3:
+            break
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if rising(math.exp(middle)) < 0.0 else (low, middle)
+    return math.exp(0.5 * (low + high))
+
+
+def _rough_nodes(pair: ShiftPair, depth: float) -> tuple[Array, Array, Array]:
+    """Losses and log P-masses at Gauss nodes, panels as wide as a tilted density can be narrow."""
+    reach = depth ** (1.0 / pair.beta)
+    low, high = pair.down - min(reach, 90.0 ** (1.0 / pair.beta)), pair.up + reach
+    kinks = pair.kinks
+    # squeezed towards the middle, so that a shift tiny against the noise still gets its share of the scan
+    scan = np.unique(
+        np.concatenate([np.linspace(low, high, 1500)] + [k + s * np.geomspace(1e-7, reach, 200) for k in kinks for s in (-1, 1)])
+    )
+    scan = scan[(scan >= low) & (scan <= high)]
+    far = np.max([np.abs(scan - k) for k in kinks], axis=0)
+    near = np.min([np.abs(scan - k) for k in kinks], axis=0)
+    density = np.sqrt(0.3 + pair.beta**2 * np.maximum(far, 1e-9) ** (pair.beta - 2.0)) if pair.beta > 2.0 else np.full_like(far, 1.0)
+    density = 0.8 * density / np.maximum(1.0, far ** (1.0 - 0.5 * pair.beta)) + 0.35 / (near + 1e-3)
+    count = np.concatenate([[0.0], np.cumsum(0.5 * (density[1:] + density[:-1]) * np.diff(scan))])
+    edges = np.interp(np.linspace(0.0, count[-1], max(24, math.ceil(count[-1]))), count, scan)
+    edges = np.unique(np.concatenate([edges, kinks]))
+    half, centre = 0.5 * np.diff(edges), 0.5 * (edges[1:] + edges[:-1])
+    unit, weight = np.polynomial.legendre.leggauss(_NODES)
+    z = (centre[:, None] + half[:, None] * unit).ravel()
+    up = pair.log_mixture(z, pair.up)
+    loss = up - pair.log_mixture(z, pair.down)
+    log_mass = up - np.abs(z) ** pair.beta - pair.log_normalizer + (np.log(half)[:, None] + np.log(weight)).ravel()
+    return z, loss, log_mass

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How fast the characteristic function of a tilted loss falls: |phi(theta + i w)| <= phi(theta) (m + V / w).
+
+With g the density of the tilted law in noise space (integral 1), integration by parts gives
+
+    | integral g e^{i w L} dz |  =  | integral (g / L') d(e^{i w L}) / (i w) |  <=  TV(g / L') / w
+
+on any set of cells, TV counting the jumps at the ends of each run of cells. Cells where L' is too small for that to
+help are charged by their mass m instead: that covers Laplace noise, whose loss is constant outside [0, shift], exactly.
+
+TV is bounded, not sampled. On a cell that holds no kink and neither up/2 nor down/2, each factor of
+
+    L' = share_up l_up' + share_down |l_down'|,      (log g)' = (log N(0))' + (1+theta) share_up l_up' + theta share_down |l_down'|
+
+is monotone (l_v' has its only extremum at v/2, shares and the slope of a log-concave density are monotone), so its
+range is the interval between its end values. The test that would fail if this were wrong: tests/privacy_loss/test_decay.py.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ggdp.privacy_loss.quadrature import log_tilted, tail_ends
+from ggdp.privacy_loss.shift_pair import Array, ShiftPair
+
+_CELLS_PER_PIECE = 240
+
+
+@dataclass(frozen=True)
+class Decay:
+    """Per cell: a bound on its mass, on TV(g/L') inside it, and g/L' at its two ends."""
+
+    mass: Array
+    variation: Array
+    at_left: Array
+    at_right: Array
+    outside: float
+
+    def coefficients(self, omega: float) -> tuple[float, float]:
+        """(m, V) such that |phi(theta + iw)| / phi(theta) <= m + V / w for every w >= omega."""
+        by_mass = ~(self.variation < omega * self.mass)
+        smooth = ~by_mass
+        starts = smooth & ~np.concatenate([[False], smooth[:-1]])
+        ends = smooth & ~np.concatenate([smooth[1:], [False]])
+        variation = self.variation[smooth].sum() + self.at_left[starts].sum() + self.at_right[ends].sum()
+        return self.outside + float(self.mass[by_mass].sum()), float(variation)
+
+
+def decay(pair: ShiftPair, theta: float, log_phi: float) -> Decay:
+    """The decay of phi along Re s = theta; `log_phi` is log phi(theta), accurate to a few digits at least."""
+    low, high, outside = tail_ends(pair, theta, log_phi)
+    edges = _edges(pair, low, high)
+    a, b = edges[:-1], edges[1:]
+    tilted = _Range.of(np.exp(log_tilted(pair, edges, theta) - log_phi))
+    base = _Range.of(-pair.beta * np.sign(edges) * np.abs(edges) ** (pair.beta - 1.0))
+    up = _pull(pair, edges, pair.up)
+    down = _pull(pair, edges, pair.down)
+    slope = up[0] + down[0]
+    steepness = base + up[0].times(1.0 + theta) + down[0].times(theta)
+    length = b - a
+    growth = length * np.maximum(np.abs(steepness.low), np.abs(steepness.high))
+    monotone = (steepness.low >= 0.0) | (steepness.high <= 0.0)
+    top = np.where(monotone, tilted.high, tilted.high * np.exp(np.minimum(0.5 * growth, 50.0)))
+    travel = np.where(monotone, tilted.high - tilted.low, growth * top)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        variation = travel / slope.low + top * (up[1] + down[1]) / slope.low**2
+        ends = np.exp(log_tilted(pair, edges, theta) - log_phi) / pair.loss_slope(edges)
+    variation = np.where(np.isfinite(variation), variation, np.inf)
+    fall = np.where(monotone, length * np.minimum(np.abs(steepness.low), np.abs(steepness.high)), 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = np.where(fall > 1e-8, -np.expm1(-fall) / fall, 1.0)  # of an exponential falling at least that fast
+    mass = np.minimum(top * length * mean, 1.0)
+    return Decay(mass, variation, ends[:-1], ends[1:], outside)
+
+
+@dataclass(frozen=True)
+class _Range:
+    """Lowest and highest value on each cell."""
+
+    low: Array
+    high: Array
+
+    @staticmethod
+    def of(at_edges: Array) -> "_Range":
+        """Range of a function monotone on each cell, from its values at the edges."""
+        return _Range(np.minimum(at_edges[:-1], at_edges[1:]), np.maximum(at_edges[:-1], at_edges[1:]))
+
+    def __add__(self, other: "_Range") -> "_Range":
+        return _Range(self.low + other.low, self.high + other.high)
+
+    def times(self, factor: float) -> "_Range":
+        """Scale by a non-negative factor."""
+        return _Range(self.low * factor, self.high * factor)
+
+
+def _pull(pair: ShiftPair, edges: Array, shift: float) -> tuple[_Range, Array]:
+    """Range and total variation, per cell, of share * |log-odds slope| of one shift."""
+    if shift == 0.0:
+        nothing = np.zeros(len(edges) - 1)
+        return _Range(nothing, nothing), nothing
+    share = _Range.of(pair.share(edges, shift))
+    slope = _Range.of(np.abs(pair.log_odds_slope(edges, shift)))
+    variation = share.high * (slope.high - slope.low) + slope.high * (share.high - share.low)
+    return _Range(share.low * slope.low, share.high * slope.high), variation
+
+
+def _edges(pair: ShiftPair, low: float, high: float) -> Array:
+    marks = sorted({low, high, *pair.kinks, 0.5 * pair.up, 0.5 * pair.down})
+    pieces = [np.linspace(a, b, _CELLS_PER_PIECE + 1) for a, b in zip(marks[:-1], marks[1:], strict=True)]
+    return np.unique(np.concatenate(pieces))
+
