@@ -1,34 +1,45 @@
 # Everything here sets up .venv by itself. `make` alone lists the targets.
 PYTHON ?= python3
 BIN := .venv/bin
-STAMP := .venv/.installed
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: help demo test check bench docs clean
+.PHONY: help demo test check bench clean
 help:
-	@echo "make demo | test | check | bench | docs | clean"
+	@echo "make demo    a first report, in demo-report/report.html"
+	@echo "make test    the whole test suite, warnings as errors"
+	@echo "make check   format, lint, types, import contracts"
+	@echo "make bench   against other accountants, side by side"
+	@echo "make clean   remove .venv and everything built"
 
-$(STAMP): pyproject.toml constraints.txt
+.venv/.created:
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
 	@touch $@
 
-demo: $(STAMP)
+.venv/.for-demo: .venv/.created pyproject.toml constraints.txt
+	$(INSTALL) ".[plot]"
+	@touch $@
+
+.venv/.for-dev: .venv/.created pyproject.toml constraints.txt
+	$(INSTALL) ".[dev]"
+	@touch $@
+
+.venv/.for-bench: .venv/.created pyproject.toml constraints.txt
+	$(INSTALL) ".[plot,bench]"
+	@touch $@
+
+demo: .venv/.for-demo
 	$(BIN)/ggdp demo --out demo-report
 
-test: $(STAMP)
+test: .venv/.for-dev
 	$(BIN)/python -m pytest -n 2
 
-check: $(STAMP)
+check: .venv/.for-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-.venv/.benched: $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[bench]"
-	@touch $@
-
-bench: .venv/.benched
+bench: .venv/.for-bench
 	$(BIN)/python benchmarks/accounting.py
 
 clean:

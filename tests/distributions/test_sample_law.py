@@ -37,7 +37,7 @@ def test_draws_are_rejected_as_a_scale_three_percent_off(noise_and_draws, factor
     assert ks_pvalue(draws, GeneralizedGaussian(noise.beta, factor * noise.scale)) < LEVEL
 
 
-@pytest.mark.parametrize("beta", [1.0, 1.25, 1.5, 2.0, 3.0])
+@pytest.mark.parametrize("beta", [1.0, 1.25, 1.5, 2.0])
 def test_draws_are_rejected_as_a_beta_one_tenth_off(beta):
     noise = GeneralizedGaussian(beta, scale=2.5)
     draws = noise.sample(4 * NUM_DRAWS, rng=np.random.default_rng(7))

@@ -22,6 +22,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
+INTERRUPTED = 130
+
 
 def _print_version(asked: bool) -> None:
     if asked:
@@ -62,11 +64,13 @@ def main(arguments: list[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except (KeyboardInterrupt, typer.Abort):
-        sys.exit(output.refuse("interrupted", code=130))
+        sys.exit(output.refuse("interrupted", code=INTERRUPTED))
     except (ValueError, OSError, ModuleNotFoundError) as error:
         sys.exit(output.refuse(output.sentence(error)))
     except Exception as error:
         if not hasattr(error, "format_message"):
             raise
         sys.exit(output.refuse(output.sentence(error)))  # a usage error: unknown option, missing value
+    if code == INTERRUPTED:  # typer turns the interrupt into this status
+        output.refuse("interrupted")
     sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+
+import numpy as np
+import pytest
+
+from ggdp import AdditiveNoise, GeneralizedGaussian
+from ggdp import release as add_noise
+from ggdp.mechanisms import from_dict
+
+QUIET = ("--beta", "1.5", "--scale", "1e-6")
+TABLE = 'age,"salary, net",name\n31,1000,Ann\n45,2000.5,Bob\n'
+
+
+def test_bare_numbers_come_back_one_per_line(ggdp):
+    done = ggdp("release", *QUIET, stdin="1 2\n\n3,4\n")
+    assert done.code == 0
+    assert done.err == ""
+    np.testing.assert_allclose([float(line) for line in done.out.splitlines()], [1, 2, 3, 4], atol=1e-4)
+    assert done.out != "1.0\n2.0\n3.0\n4.0\n"
+
+
+def test_only_the_released_column_leaves_a_table(ggdp, tmp_path):
+    source = tmp_path / "people.csv"
+    source.write_text(TABLE)
+    done = ggdp("release", source, "--column", "salary, net", *QUIET)
+    header, *values = done.out.splitlines()
+    assert header == '"salary, net"'
+    np.testing.assert_allclose([float(value) for value in values], [1000, 2000.5], atol=1e-4)
+    assert "Ann" not in done.out
+    assert "31" not in header
+
+
+def test_out_is_written_whole_and_nothing_is_left_beside_it(ggdp, tmp_path):
+    target = tmp_path / "noisy.csv"
+    target.write_text("old")
+    done = ggdp("release", "--column", "age", "--out", target, *QUIET, stdin=TABLE)
+    assert done.code == 0
+    assert done.out == ""
+    assert target.read_text().startswith("age\n3")
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_json_carries_values_and_mechanism(ggdp):
+    record = json.loads(ggdp("release", *QUIET, "--sensitivity", 2, "--json", stdin="5 6").out)
+    assert from_dict(record["mechanism"]) == AdditiveNoise(GeneralizedGaussian(1.5, 1e-6), 2.0)
+    np.testing.assert_allclose(record["values"], [5, 6], atol=1e-4)
+
+
+def test_a_seed_repeats_the_library_release_and_no_seed_never_repeats(ggdp):
+    seeded = [ggdp("release", *QUIET, "--seed", 3, stdin="1 2").out for _ in range(2)]
+    expected = add_noise(
+        AdditiveNoise(GeneralizedGaussian(1.5, 1e-6)), [1.0, 2.0], rng=np.random.default_rng(3)
+    )
+    assert seeded[0] == seeded[1] == "".join(f"{value!r}\n" for value in expected)
+    assert ggdp("release", *QUIET, stdin="1 2").out != ggdp("release", *QUIET, stdin="1 2").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "message"),
+    [
+        ((), "", "standard input must hold at least one number, got none"),
+        ((), "1\ntwo\n", "line 2 of standard input must be a finite number, got 'two'"),
+        ((), "1\nnan\n", "line 2 of standard input must be a finite number, got 'nan'"),
+        (
+            ("--column", "name"),
+            TABLE,
+            "line 2 of standard input, column 'name', must be a finite number, got 'Ann'",
+        ),
+        (("--column", "height"), TABLE, "got 'height'; the columns are ['age', 'salary, net', 'name']"),
+        (("--column", "a"), "a,a\n1,2\n", "names more than one column"),
+        (
+            ("--column", "b"),
+            "a,b\n1\n",
+            "line 2 of standard input, column 'b', must be a finite number, got ''",
+        ),
+        (("--column", "a"), "", "the columns are []"),
+        (("/no/such/file",), "", "cannot use file '/no/such/file': No such file or directory"),
+    ],
+    ids=[
+        "empty",
+        "text",
+        "nan",
+        "text-column",
+        "no-column",
+        "twin-columns",
+        "ragged",
+        "no-header",
+        "no-file",
+    ],
+)
+def test_bad_input_is_refused_in_one_line_and_writes_nothing(ggdp, tmp_path, arguments, stdin, message):
+    target = tmp_path / "out.csv"
+    done = ggdp("release", *arguments, *QUIET, "--out", target, stdin=stdin)
+    assert done.code == 2
+    assert done.out == ""
+    assert done.err.count("\n") == 1
+    assert message in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unwritable_target_is_named(ggdp, tmp_path):
+    done = ggdp("release", *QUIET, "--out", tmp_path / "missing" / "x.csv", stdin="1")
+    assert done.code == 2
+    assert "missing/x.csv" in done.err
+    assert "No such file or directory" in done.err
+
+
+def test_bytes_that_are_no_text_are_refused(ggdp, tmp_path):
+    source = tmp_path / "picture"
+    source.write_bytes(b"\xff\xfe\x00\x81")
+    done = ggdp("release", source, *QUIET)
+    assert done.code == 2
+    assert "must be UTF-8 text" in done.err
