@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What holds for the package as a whole: its imports, its names, its version."""
+
+import importlib
+import inspect
+import os
+import pkgutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import ggdp
+
+ROOT = Path(__file__).parents[1]
+HEAVY = (
+    "torch",
+    "matplotlib",
+    "opacus",
+    "pandas",
+    "polars",
+    "scipy.stats",
+    "scipy.optimize",
+    "typer",
+    "rich",
+)
+NEEDS_A_DEVICE = "ggdp.torch"
+MODULES = sorted(
+    module.name
+    for module in pkgutil.walk_packages(ggdp.__path__, "ggdp.")
+    if not module.name.startswith((NEEDS_A_DEVICE, "ggdp.__main__"))
+)
+
+
+def in_a_fresh_process(code):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    code = f"import sys, ggdp; print([name for name in {HEAVY!r} if name in sys.modules])"
+    assert in_a_fresh_process(code) == "[]"
+
+
+def test_importing_the_package_takes_less_than_half_a_second():
+    code = "import time; start = time.perf_counter(); import ggdp; print(time.perf_counter() - start)"
+    assert min(float(in_a_fresh_process(code)) for _ in range(6)) < 0.5
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_module_says_what_it_holds_and_every_public_name_exists(name):
+    module = importlib.import_module(name)
+    assert module.__doc__
+    for public in getattr(module, "__all__", []):
+        assert hasattr(module, public), f"{name}.{public}"
+
+
+def test_every_public_name_is_documented():
+    for name in ggdp.__all__:
+        thing = getattr(ggdp, name)
+        assert inspect.getdoc(thing), name
+        # A dataclass without a docstring is given its signature; that is no documentation.
+        assert not inspect.getdoc(thing).startswith(f"{name}("), name
+
+
+def test_public_names_are_sorted_and_unique():
+    assert sorted(set(ggdp.__all__)) == sorted(ggdp.__all__)
+
+
+def test_every_source_file_starts_with_its_licence_and_fits_on_a_few_screens():
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        assert lines[0] == "# SPDX-License-Identifier: Apache-2.0", path
+        assert len(lines) <= 400, path
+
+
+def test_the_version_is_written_in_one_place():
+    written = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    assert ggdp.version() == written
+    mentions = [path for path in (ROOT / "src").rglob("*.py") if written in path.read_text(encoding="utf-8")]
+    assert mentions == []
