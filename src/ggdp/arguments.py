@@ -6,6 +6,7 @@ A refused value is a `ValueError` whose one line names the argument, the value a
 
 import math
 import operator
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import SupportsFloat, SupportsIndex
 
@@ -93,6 +94,19 @@ def instance(name: str, value: object, kinds: type | tuple[type, ...], *, hint: 
         names = " or ".join(kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
         kind = type(value).__name__
         raise ValueError(f"{name} must be of type {names}, got {kind}: {_shown(value)}{_way_out(hint)}")
+
+
+def one_of(name: str, value: object, choices: Collection[object], *, hint: str = "") -> None:
+    """Refuse a `value` that is not among the `choices`.
+
+    >>> one_of("dtype", "int8", ("float32", "float64"))
+    Traceback (most recent call last):
+    ...
+    ValueError: dtype must be one of float32, float64, got 'int8'
+    """
+    if value not in choices:
+        allowed = ", ".join(str(choice) for choice in choices)
+        raise ValueError(f"{name} must be one of {allowed}, got {_shown(value)}{_way_out(hint)}")
 
 
 def array(

@@ -17,14 +17,13 @@ from numpy.typing import DTypeLike, NDArray
 
 from ggdp.distributions.generalized_gaussian import GeneralizedGaussian
 from ggdp.distributions.secure import SecureGenerator
-from ggdp.distributions.ziggurat import LAYER_BITS, NUM_LAYERS, Ziggurat, ziggurat
+from ggdp.distributions.ziggurat import NUM_LAYERS, PLACE_BITS, Ziggurat, ziggurat
 
 WordSource = Callable[[int], NDArray[np.int64]]
 Rng = np.random.Generator | SecureGenerator
 
-_CHUNK = 8192  # Draws per pass: the scratch arrays stay in the second-level cache.
+_CHUNK = 1 << 15  # Draws per pass: few enough for the cache, enough to hide the cost of NumPy's calls.
 _INT64 = np.iinfo(np.int64)
-_PLACE_BITS = 53
 
 
 def sample(
@@ -40,8 +39,7 @@ def sample(
         * The law is that of `noise` to the rounding of float64 arithmetic, tails included: the deepest draw has
           a probability below 2^-130 per side. Nothing is truncated at 2^-32 or 2^-53.
         * The law is symmetric: x and -x come from words of equal number.
-        * Draws are multiples of 2^-53 of a layer's width (at most 10 scales for beta >= 1) before the scale is
-          applied; in a narrower `dtype` the float64 draw is rounded once, so float32 noise has 24 significant bits.
+        * Draws are odd multiples of 2^-53 of a layer's width (at most 10 scales) before the scale is applied; in a narrower `dtype` the float64 draw is rounded once, so float32 noise has 24 significant bits.
 
     Args:
         noise: The law.
@@ -104,9 +102,8 @@ def _throw(
     """Turn words into signed places in layers; return also the indices of those that may lie above the graph."""
     layer = words & (NUM_LAYERS - 1)
     # A signed integer of 53 bits plus a half: symmetric about zero and exact in float64.
-    place = (words >> (64 - _PLACE_BITS)) + 0.5
-    place *= 2.0 ** (1 - _PLACE_BITS)
-    place *= table.width.take(layer)
+    place = (words >> (64 - PLACE_BITS)) + 0.5
+    place *= table.unit.take(layer)
     rim = np.flatnonzero(np.abs(place) >= table.inner.take(layer))
     return place, layer, rim
 

@@ -31,8 +31,9 @@ PIECE_BITS = 2  # four pieces per octave
 FINE_TAIL = 1 << 17  # float32 reads the words b and c in the tail when q is below this
 FLOAT32_DEGREE = 5
 FLOAT64_DEGREE = 12
-# Largest f of each precision: keeps an f that rounds up to 2^30 inside the last piece.
-SHRINK = {np.dtype(np.float32): 1.0 - 2.0**-24, np.dtype(np.float64): 1.0 - 2.0**-53}
+# Both keep an f that would round up to 2^30 inside the last piece.
+SHRINK_FLOAT32 = 1.0 - 2.0**-24  # a factor
+LARGEST_FLOAT64 = 0x41CFFFFFFFFFFFFF  # a bound, as bits: the number before 2^30
 _UNIT = 2.0**-31
 
 

@@ -17,6 +17,7 @@ from scipy.special import gamma, gammaincc
 
 LAYER_BITS = 10
 NUM_LAYERS = 1 << LAYER_BITS
+PLACE_BITS = 53
 
 
 @dataclass(frozen=True)
@@ -25,13 +26,14 @@ class Ziggurat:
 
     Attributes:
         beta: The exponent.
-        width: Width of each layer; the width of layer 0 is V / f(r), its tail folded into a rectangle.
+        unit: Width of each layer, times 2^-52: a signed 53-bit integer plus a half, times this, is a place in the
+            layer or its mirror image. The width of layer 0 is V / f(r), its tail folded into a rectangle.
         inner: Part of each layer's width which lies wholly under the graph: the point is kept without a look at f.
         height: f at each layer's right end, then f(0) = 1; layer i spans height[i] to height[i + 1].
     """
 
     beta: float
-    width: NDArray[np.float64]
+    unit: NDArray[np.float64]
     inner: NDArray[np.float64]
     height: NDArray[np.float64]
 
@@ -59,7 +61,7 @@ def ziggurat(beta: float) -> Ziggurat:
     inner = np.append(right_ends[1:], 0.0)
     height = np.append(np.exp(-(right_ends**beta)), 1.0)
     height[0] = 0.0  # Layer 0 reaches down to the axis.
-    return Ziggurat(beta, right_ends, inner, height)
+    return Ziggurat(beta, right_ends * 2.0 ** (1 - PLACE_BITS), inner, height)
 
 
 def _area(beta: float, start: float) -> float:

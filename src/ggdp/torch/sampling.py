@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`sample` and `add_noise_`: one law, and the fastest way to it on each device.
+
+    on CUDA with Triton       one kernel that draws and adds (`fused`)
+    on the CPU                the ziggurat of `ggdp.distributions.numpy_sampler`, exact in law
+    on any other device       the inverse distribution function in plain PyTorch (`quantile`)
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+import numpy as np
+import torch
+
+from ggdp import arguments
+from ggdp.distributions import numpy_sampler
+from ggdp.distributions.generalized_gaussian import GeneralizedGaussian
+from ggdp.torch import fused, quantile
+from ggdp.torch.streams import Generator, Stream, stream_of
+
+_FLOAT_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+_PLAIN_CHUNK = 1 << 24  # Elements per pass of plain PyTorch: about a gigabyte of temporaries.
+# P(|noise| > 128 scale) < 2^-184 for beta >= 1: a scale under max / 128 never overflows.
+_HEADROOM = 128.0
+
+Target = TypeVar("Target", torch.Tensor, Sequence[torch.Tensor])
+
+
+def sample(
+    noise: GeneralizedGaussian,
+    shape: Sequence[int],
+    *,
+    generator: Generator | None = None,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+) -> torch.Tensor:
+    """Draw independent noise of the given shape.
+
+    Guarantees:
+        * The law is that of `noise` on every device, tails included: nothing is truncated above 2^-95 per side.
+        * Noise is computed in float64 for float64 tensors and in at least float32 for the others, then rounded
+          once: float32 noise has 24 significant bits, bfloat16 noise 8. On CUDA, float32 noise with |x| below its
+          2^-14 quantile from above is read off a lattice of 2^-31 in probability.
+        * Successive calls with one generator give independent noise, and so do streams of different ranks.
+
+    Args:
+        noise: The law.
+        shape: Shape of the result.
+        generator: A `torch.Generator` whose seed is the caller's explicit choice, or a secure generator; left out,
+            a fresh secure generator keyed by the operating system.
+        device: Where the result lives.
+        dtype: float64, float32, bfloat16 or float16; PyTorch's default dtype if left out.
+    """
+    out = torch.empty(tuple(shape), device=device, dtype=dtype)
+    _draw_(out, noise, stream_of(generator), add=False)
+    return out
+
+
+def add_noise_(tensors: Target, noise: GeneralizedGaussian, *, generator: Generator | None = None) -> Target:
+    """Add independent noise in place to a tensor, or to every tensor of a list, and return what was given.
+
+    The sum is taken in the precision the noise is computed in and rounded once. Autograd does not see it. `sample`
+    has the guarantees; the tensors of a list get disjoint parts of the stream.
+    """
+    stream = stream_of(generator)
+    with torch.no_grad():
+        for tensor in _listed(tensors):
+            _draw_(tensor, noise, stream, add=True)
+    return tensors
+
+
+def _listed(tensors: torch.Tensor | Iterable[torch.Tensor]) -> list[torch.Tensor]:
+    listed = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+    for tensor in listed:
+        arguments.instance("tensors", tensor, torch.Tensor)
+    return listed
+
+
+def _draw_(target: torch.Tensor, noise: GeneralizedGaussian, stream: Stream, *, add: bool) -> None:
+    _check(target.dtype, noise)
+    if target.numel() == 0:
+        return
+    if target.is_cuda and fused.triton_is_installed() and target.is_contiguous():
+        with torch.cuda.device(target.device):
+            fused.draw_(target, noise, stream, add=add)
+        return
+    drawn = _drawn(target, noise, stream)
+    if add:
+        target.add_(drawn)  # In the wider of the two precisions, rounded once.
+    else:
+        target.copy_(drawn)
+
+
+def _drawn(target: torch.Tensor, noise: GeneralizedGaussian, stream: Stream) -> torch.Tensor:
+    """Return noise of the target's shape in the precision it is computed in."""
+    precision = quantile.noise_dtype(target.dtype)
+    if target.device.type == "cpu":
+        values = np.empty(target.numel(), np.float64 if precision == torch.float64 else np.float32)
+        numpy_sampler.fill(values, noise, stream.words)
+        return torch.from_numpy(values).view(target.shape)
+    out = torch.empty(target.numel(), dtype=precision, device=target.device)
+    if target.is_cuda and fused.triton_is_installed():
+        with torch.cuda.device(target.device):
+            fused.draw_(out, noise, stream, add=False)
+        return out.view(target.shape)
+    table = quantile.coefficients(noise, precision, target.device)
+    for part in out.split(_PLAIN_CHUNK):
+        part.copy_(quantile.noise_from_words(stream.triples(part.numel(), part.device), table))
+    return out.view(target.shape)
+
+
+def _check(dtype: torch.dtype, noise: GeneralizedGaussian) -> None:
+    arguments.instance("noise", noise, GeneralizedGaussian)
+    arguments.one_of("dtype", dtype, _FLOAT_DTYPES)
+    span = torch.finfo(dtype)
+    hint = f"{dtype} cannot hold such noise, use a wider dtype"
+    arguments.real("scale", noise.scale, least=span.tiny, most=span.max / _HEADROOM, hint=hint)
