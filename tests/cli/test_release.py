@@ -47,6 +47,12 @@ def test_json_carries_values_and_mechanism(ggdp):
     np.testing.assert_allclose(record["values"], [5, 6], atol=1e-4)
 
 
+def test_json_goes_to_out_when_there_is_one(ggdp, tmp_path):
+    done = ggdp("release", *QUIET, "--json", "--out", tmp_path / "noisy.json", stdin="5")
+    assert done.out == ""
+    np.testing.assert_allclose(json.loads((tmp_path / "noisy.json").read_text())["values"], [5], atol=1e-4)
+
+
 def test_a_seed_repeats_the_library_release_and_no_seed_never_repeats(ggdp):
     seeded = [ggdp("release", *QUIET, "--seed", 3, stdin="1 2").out for _ in range(2)]
     expected = add_noise(

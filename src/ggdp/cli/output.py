@@ -9,9 +9,14 @@ from typing import Any
 import typer
 
 
+def json_line(record: Mapping[str, Any]) -> str:
+    """One JSON object as one line of text."""
+    return json.dumps(record, allow_nan=False) + "\n"
+
+
 def print_json(record: Mapping[str, Any]) -> None:
     """Print one JSON object on stdout, and nothing else."""
-    typer.echo(json.dumps(record, allow_nan=False))
+    typer.echo(json_line(record), nl=False)
 
 
 def print_table(title: str, rows: Mapping[str, object]) -> None:

@@ -49,10 +49,10 @@ def release(
             "mechanism": mechanism.to_dict(),
             "seeded": seed is not None,
         }
-        output.print_json(record)
-        return
-    lines = [] if column is None else [_csv_cell(column)]
-    text = "\n".join([*lines, *map(repr, noisy)]) + "\n"
+        text = output.json_line(record)
+    else:
+        header = [] if column is None else [_csv_cell(column)]
+        text = "\n".join([*header, *map(repr, noisy)]) + "\n"
     if out is None:
         typer.echo(text, nl=False)
     else:
