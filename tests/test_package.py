@@ -2,6 +2,7 @@
 """What holds for the package as a whole: its imports, its names, its version."""
 
 import importlib
+import importlib.util
 import inspect
 import os
 import pkgutil
@@ -26,11 +27,12 @@ HEAVY = (
     "typer",
     "rich",
 )
-NEEDS_A_DEVICE = "ggdp.torch"
+NEEDS = {"ggdp.torch.kernels": "triton", "ggdp.torch": "torch", "ggdp.jax": "jax"}
+ABSENT = tuple(room for room, library in NEEDS.items() if importlib.util.find_spec(library) is None)
 MODULES = sorted(
     module.name
     for module in pkgutil.walk_packages(ggdp.__path__, "ggdp.")
-    if not module.name.startswith((NEEDS_A_DEVICE, "ggdp.__main__"))
+    if not module.name.startswith(("ggdp.__main__", *ABSENT))
 )
 
 
