@@ -1,20 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """The inverse distribution function of |noise| as piecewise polynomials: one table per beta for all backends.
 
-A draw without rejection needs x = G(u) with P(|X| > G(u)) = u. Both ends of G are singular (u -> 0 is the tail; at
-u -> 1, x vanishes and G has a term (1 - u)^(beta + 1)), so u is read like a floating-point number from the nearer end:
+A draw without rejection needs x = G(u) with P(|X| > G(u)) = u. Both ends of G are singular (u -> 0 is the
+tail; at u -> 1, x vanishes and G has a term (1 - u)^(beta + 1)), so u is read like a floating-point number
+from the nearer end:
 
     one bit chooses the end: `tail` has u = w and `center` has 1 - u = w, with w uniform in (0, 1/2);
     the binary exponent of w and its first two bits choose a piece; the other bits are the place in it.
 
-On each piece the singular ends are at least a piece's length away and a short polynomial in the place is enough. Deep
-pieces are reached with their true probability, which is what keeps the tail.
+On each piece the singular ends are at least a piece's length away and a short polynomial in the place is
+enough. Deep pieces are reached with their true probability, which is what keeps the tail.
 
 **Words.** Element n of a stream owns three 32-bit words a, b, c. The top bit of `a` is the sign, the next one
-chooses the end (1 is the tail), its other 30 bits are q, and w = (q + b 2^-32 + (c + 1/2) 2^-64) 2^-31: a fixed-point
-number of 95 bits. Below, w is in units of 2^-31, as f = q + b 2^-32 + (c + 1/2) 2^-64 in [2^-65, 2^30).
+chooses the end (1 is the tail), its other 30 bits are q, and w = (q + b 2^-32 + (c + 1/2) 2^-64) 2^-31: a
+fixed-point number of 95 bits. Below, w is in units of 2^-31, as f = q + b 2^-32 + (c + 1/2) 2^-64 in [2^-65,
+2^30).
 
-Arithmetic in float32 drops b and c (and takes f = q + 1/2) unless it is in the tail with q < 2^17, that is u < 2^-14.
+Arithmetic in float32 drops b and c (and takes f = q + 1/2) unless it is in the tail with q < 2^17, that is u
+< 2^-14.
 """
 
 import math
@@ -41,9 +44,9 @@ _UNIT = 2.0**-31
 class QuantileTable:
     """Polynomials for G at scale 1.
 
-    `coefficients[k, row]` multiplies t^k, where t = m - 9/8 and m in [1, 5/4) is f's significand with the two bits
-    that chose the piece cleared. The row of a piece is 2 p + end, with p = 4 (exponent - LOWEST_EXPONENT) + the two bits.
-    So the 32 rows that hold 15 of 16 draws lie side by side.
+    `coefficients[k, row]` multiplies t^k, where t = m - 9/8 and m in [1, 5/4) is f's significand with the two
+    bits that chose the piece cleared. The row of a piece is 2 p + end, with p = 4 (exponent -
+    LOWEST_EXPONENT) + the two bits. So the 32 rows that hold 15 of 16 draws lie side by side.
     """
 
     beta: float
@@ -60,7 +63,8 @@ def quantile_table(beta: float, degree: int) -> QuantileTable:
     """Interpolate G at Chebyshev points of every piece.
 
     Guarantees:
-        * |polynomial - G| <= 1e-8 G at degree 5 and <= 2e-14 G at degree 12, on every piece, for 1 <= beta <= 64.
+        * |polynomial - G| <= 1e-8 G at degree 5 and <= 2e-14 G at degree 12, on every piece, for 1 <= beta <=
+          64.
 
     >>> quantile_table(1.0, 5).coefficients.shape
     (6, 760)
@@ -87,8 +91,9 @@ def tail_quantile(beta: float, u: NDArray[np.float64]) -> NDArray[np.float64]:
 def center_quantile(beta: float, v: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return x with P(|X| <= x) = v for scale 1 and v <= 1/2, with full relative accuracy as v -> 0.
 
-    The series v Gamma(1 + 1/beta) = x sum_k (-1)^k x^(beta k) / (k! (beta k + 1)) is solved by Newton's method, whose
-    derivative is the density exp(-x^beta); x^beta <= log 2 there, so that twenty terms are exact.
+    The series v Gamma(1 + 1/beta) = x sum_k (-1)^k x^(beta k) / (k! (beta k + 1)) is solved by Newton's
+    method, whose derivative is the density exp(-x^beta); x^beta <= log 2 there, so that twenty terms are
+    exact.
     """
     target = v * math.gamma(1.0 + 1.0 / beta)
     x = np.array(target)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Randomness nobody can predict: a ChaCha20 keystream keyed by the operating system.
 
-The cipher is the one of RFC 8439, section 2.3, with the state's words 12 and 13 as one 64-bit block counter. The
-`cryptography` package computes it on the CPU; the GPU kernels compute the same blocks from the same key.
+The cipher is the one of RFC 8439, section 2.3, with the state's words 12 and 13 as one 64-bit block counter.
+The `cryptography` package computes it on the CPU; the GPU kernels compute the same blocks from the same key.
 
 Words 14 and 15 name the stream a block belongs to: the step, the rank, whether the stream was derived by
 `stream`, and the domain (kernels read several parallel keystreams, see `ggdp.torch`). Two streams of one key
@@ -30,8 +30,9 @@ def secure_generator(*, key: bytes | None = None) -> "SecureGenerator":
     """Return a generator keyed with 256 bits from the operating system.
 
     Args:
-        key: 32 bytes to use instead. The noise is then as unpredictable as the key: whoever knows it can remove
-            the noise. Meant for several ranks that share one key and take a `stream` each, and for tests.
+        key: 32 bytes to use instead. The noise is then as unpredictable as the key: whoever knows it can
+            remove the noise. Meant for several ranks that share one key and take a `stream` each, and for
+            tests.
 
     >>> secure_generator().random(3).shape
     (3,)
@@ -44,18 +45,21 @@ def secure_generator(*, key: bytes | None = None) -> "SecureGenerator":
 class SecureGenerator:
     """A ChaCha20 keystream read once, front to back; made by `secure_generator`.
 
-    It offers what the library draws (`words`, `random`, `integers`, `bytes`), not all of `numpy.random.Generator`.
+    It offers what the library draws (`words`, `random`, `integers`, `bytes`), not all of
+    `numpy.random.Generator`.
 
     Guarantees:
         * No keystream byte is handed out twice, also with several threads.
-        * After a fork the child takes a new key from the operating system; a generator with a key of the user's
-          refuses to go on, since parent and child would release the same noise.
+        * After a fork the child takes a new key from the operating system; a generator with a key of the
+          user's refuses to go on, since parent and child would release the same noise.
         * It is never pickled, copied or printed with its key. `export_state` is the only way to its state.
     """
 
     def __init__(self, key: bytes, *, rekey_after_fork: bool, step: int = 0, origin: int = 0) -> None:
         if not isinstance(key, bytes) or len(key) != KEY_BYTES:
-            raise ValueError(f"key must be {KEY_BYTES} bytes; leave it out to take one from the operating system")
+            raise ValueError(
+                f"key must be {KEY_BYTES} bytes; leave it out to take one from the operating system"
+            )
         self._key = key
         self._rekey_after_fork = rekey_after_fork
         self._step = step
@@ -72,7 +76,9 @@ class SecureGenerator:
         rank = arguments.whole("rank", rank, least=0, most=_MAX_RANK)
         step = arguments.whole("step", step, least=0, most=_MAX_STEP)
         if self._origin:
-            raise ValueError("stream must be called on the generator that holds the key, not on a stream of it")
+            raise ValueError(
+                "stream must be called on the generator that holds the key, not on a stream of it"
+            )
         self._guard_fork()
         return SecureGenerator(self._key, rekey_after_fork=False, step=step, origin=(rank << 8) | _DERIVED)
 
@@ -87,13 +93,14 @@ class SecureGenerator:
     def random(self, size: int | tuple[int, ...] | None = None) -> float | NDArray[np.float64]:
         """Return uniforms on the multiples of 2^-53 in [0, 1), as `numpy.random.Generator.random` does."""
         dims = _dims(size)
-        uniform = (self.words(_count(dims)).view(np.uint64) >> np.uint64(11)) * 2.0**-53
+        uniform = (self.words(_count(dims)).view(np.uint64) >> np.uint64(11)).astype(np.float64)
+        uniform *= 2.0**-53
         return float(uniform[0]) if size is None else uniform.reshape(dims)
 
     def integers(
         self, low: int, high: int | None = None, size: int | tuple[int, ...] | None = None
     ) -> int | NDArray[np.int64]:
-        """Return integers uniform on [low, high), or [0, low) when `high` is left out, without modulo bias."""
+        """Return integers uniform on [low, high), or on [0, low) when `high` is left out; no modulo bias."""
         low, high = (0, low) if high is None else (low, high)
         span = arguments.whole("high - low", high - low, least=1, most=1 << 62)
         dims = _dims(size)
@@ -120,14 +127,22 @@ class SecureGenerator:
 
     def blocks(self, first: int, num_blocks: int, *, domain: int = 0) -> NDArray[np.uint8]:
         """Return the bytes of blocks reserved before, from one of the parallel domains."""
+        out = np.zeros(BLOCK_BYTES * num_blocks, dtype=np.uint8)
+        done = 0
+        while done < num_blocks:
+            # The library counts in 32 bits and refuses to carry, so a run ends where the high word moves on.
+            run = min(num_blocks - done, (1 << 32) - (first + done) % (1 << 32))
+            self._encrypt(out[BLOCK_BYTES * done : BLOCK_BYTES * (done + run)].data, first + done, domain)
+            done += run
+        return out
+
+    def _encrypt(self, zeros: memoryview, first: int, domain: int) -> None:
+        """Turn zeros into the keystream that starts at block `first`."""
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
-        origin = self._origin | domain
-        nonce = b"".join([first.to_bytes(8, "little"), self._step.to_bytes(4, "little"), origin.to_bytes(4, "little")])
-        out = np.zeros(BLOCK_BYTES * num_blocks, dtype=np.uint8)
-        # The keystream is what the cipher makes of zeros.
-        Cipher(algorithms.ChaCha20(self._key, nonce), mode=None).encryptor().update_into(out, out)
-        return out
+        stream = [self._step.to_bytes(4, "little"), (self._origin | domain).to_bytes(4, "little")]
+        nonce = b"".join([first.to_bytes(8, "little"), *stream])
+        Cipher(algorithms.ChaCha20(self._key, nonce), mode=None).encryptor().update_into(zeros, zeros)
 
     def kernel_key(self) -> NDArray[np.uint32]:
         """Return the ten words a GPU kernel needs: the key, then state words 14 and 15 of domain 0."""
@@ -138,8 +153,8 @@ class SecureGenerator:
     def export_state(self) -> dict[str, str | int]:
         """Return the state, key included, for whoever asks for it in so many words.
 
-        A state that is restored twice gives the same noise twice, and the difference of two releases with equal
-        noise is exact. Keep it as secret as the data.
+        A state that is restored twice gives the same noise twice, and the difference of two releases with
+        equal noise is exact. Keep it as secret as the data.
         """
         fields = {"step": self._step, "origin": self._origin, "next_block": self._next_block}
         return {"key": self._key.hex(), **fields}
@@ -157,15 +172,15 @@ class SecureGenerator:
             return
         if not self._rekey_after_fork:
             raise RuntimeError(
-                "this secure generator was carried into another process, where it would repeat its parent's noise; "
-                "call secure_generator() there, or give each process its own stream(rank=...)"
+                "this secure generator was carried into another process, where it would repeat its parent's "
+                "noise; call secure_generator() there, or give each process its own stream(rank=...)"
             )
         self._key, self._next_block, self._pid = os.urandom(KEY_BYTES), 0, os.getpid()
         self._lock = threading.Lock()
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise TypeError(
-            "a secure generator is not pickled, copied or saved: its key would let a reader remove the noise; "
+            "a secure generator is not pickled, copied or saved: its key would let a reader undo the noise; "
             "make a new one with secure_generator(), or ask for export_state()"
         )
 

@@ -2,10 +2,10 @@
 """Layers of equal area under exp(-x^beta): the table behind the exact CPU sampler.
 
 The ziggurat of Marsaglia and Tsang (2000) covers the graph of a decreasing density f on [0, inf) by
-horizontal layers of one area V. Layer 0 is the strip of height f(r) with everything beyond x = r; layer i >= 1 is
-the rectangle [0, x_i] x [f(x_i), f(x_{i+1})], with x_1 = r, x_{i+1} = f^{-1}(f(x_i) + V / x_i) and x_n = 0. A point
-uniform in a uniform layer, kept when it lies under the graph, has an abscissa with density f. The only error is
-the rounding of the x_i, which makes the areas unequal by less than 1e-11 of V.
+horizontal layers of one area V. Layer 0 is the strip of height f(r) with everything beyond x = r; layer i >=
+1 is the rectangle [0, x_i] x [f(x_i), f(x_{i+1})], with x_1 = r, x_{i+1} = f^{-1}(f(x_i) + V / x_i) and x_n =
+0. A point uniform in a uniform layer, kept when it lies under the graph, has an abscissa with density f. The
+only error is the rounding of the x_i, which makes the areas unequal by less than 1e-11 of V.
 """
 
 from dataclasses import dataclass
@@ -26,9 +26,10 @@ class Ziggurat:
 
     Attributes:
         beta: The exponent.
-        unit: Width of each layer, times 2^-52: a signed 53-bit integer plus a half, times this, is a place in the
-            layer or its mirror image. The width of layer 0 is V / f(r), its tail folded into a rectangle.
-        inner: Part of each layer's width which lies wholly under the graph: the point is kept without a look at f.
+        unit: Width of each layer, times 2^-52: a signed 53-bit integer plus a half, times this, is a place in
+            the layer or its mirror image. The width of layer 0 is V / f(r), its tail folded into a rectangle.
+        inner: Part of each layer's width which lies wholly under the graph: the point is kept without a look
+            at f.
         height: f at each layer's right end, then f(0) = 1; layer i spans height[i] to height[i + 1].
     """
 

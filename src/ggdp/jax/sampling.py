@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws in JAX by the inverse distribution function: no rejection, so `jit`, `vmap` and every backend take it."""
+"""Draws in JAX by the inverse distribution function: no rejection, so `jit` and `vmap` take it."""
 
 from collections.abc import Sequence
 
@@ -30,7 +30,8 @@ def sample(
         * float64 noise is computed in float64, every other one in float32 and rounded once.
         * `jax.jit` may be applied with `noise`, `shape` and `dtype` held static.
 
-    JAX's default generator is of statistical, not cryptographic, quality: whoever learns the key learns the noise.
+    JAX's default generator is of statistical, not cryptographic, quality: whoever learns the key learns the
+    noise.
 
     Args:
         key: A key of `jax.random`; never use one twice.
@@ -40,7 +41,9 @@ def sample(
     """
     wanted = jnp.dtype(dtype)
     arguments.instance("noise", noise, GeneralizedGaussian)
-    arguments.one_of("dtype", wanted, _dtypes(), hint="float64 needs jax.config.update('jax_enable_x64', True)")
+    arguments.one_of(
+        "dtype", wanted, _dtypes(), hint="float64 needs jax.config.update('jax_enable_x64', True)"
+    )
     span = jnp.finfo(wanted)
     hint = f"{wanted} cannot hold such noise, use a wider dtype"
     arguments.real("scale", noise.scale, least=float(span.tiny), most=float(span.max) / _HEADROOM, hint=hint)

@@ -17,7 +17,8 @@ class LaunchShape:
     """How the kernel is launched. Nothing here can change the law of the noise.
 
     Attributes:
-        blocks: Keystream blocks per program. For ChaCha20 this is CHACHA_SPAN, which the stream's order is built on.
+        blocks: Keystream blocks per program. For ChaCha20 this is CHACHA_SPAN, which the stream's order is
+            built on.
         num_warps: Warps per program.
         degree: Degree of the polynomials, None for the degree of the precision.
         shared: Pass the table through shared memory instead of the first-level cache.
@@ -80,4 +81,3 @@ def launch(
         FINE=fine_tail,
         num_warps=shape.num_warps,
     )
-

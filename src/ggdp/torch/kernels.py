@@ -3,11 +3,12 @@
 """Triton kernels: draw and add in one pass over memory.
 
 Element n of a stream owns the n-th word of three parallel keystreams ("domains" 0, 1, 2: the words a, b, c of
-`ggdp.distributions.quantile_table`), so a result depends on key and position alone, never on the launch. Domain 0 is
-computed for every element; float32 arithmetic computes the other two only in the few programs that hold an element
-with u < 2^-14.
+`ggdp.distributions.quantile_table`), so a result depends on key and position alone, never on the launch.
+Domain 0 is computed for every element; float32 arithmetic computes the other two only in the few programs
+that hold an element with u < 2^-14.
 
-Keystreams come from Philox-4x32-10 (four words a block, statistical quality) or ChaCha20 (sixteen, cryptographic).
+Keystreams come from Philox-4x32-10 (four words a block, statistical quality) or ChaCha20 (sixteen,
+cryptographic).
 """
 
 import triton
@@ -186,7 +187,9 @@ def draw_fine(a, b, c, table, DEGREE: tl.constexpr, NUM_ROWS: tl.constexpr, SHAR
     """Turn the words of all three domains into noise, in the precision of the table."""
     precision = table.dtype.element_ty
     q = (a & _Q_MASK).to(precision)
-    f = q + b.to(precision) * 2.3283064365386963e-10 + (c.to(precision) + 0.5) * 5.421010862427522e-20  # 2^-32, 2^-64
+    f = (
+        q + b.to(precision) * 2.3283064365386963e-10 + (c.to(precision) + 0.5) * 5.421010862427522e-20
+    )  # 2^-32, 2^-64
     magnitude = evaluate_pieces(f, ((a >> 30) & 1).to(tl.int32), table, DEGREE, NUM_ROWS, SHARED)
     return tl.where(a >= _SIGN, -magnitude, magnitude)
 
@@ -207,7 +210,8 @@ def noise_kernel(
     NUM_ROUNDS: tl.constexpr = 10,
     FINE: tl.constexpr = True,
 ):
-    """Add noise to `target` (or write it there): each program turns BLOCKS keystream blocks into as many draws.
+    """Add noise to `target` (or write it there): each program turns BLOCKS keystream blocks into as many
+    draws.
 
     FINE = False leaves the tail beyond 2^-14 out; it exists to measure what that tail costs.
     """
@@ -223,7 +227,8 @@ def noise_kernel(
         c, _ = draw_words(key, block, 2, SECURE, NUM_ROUNDS)
     for row in tl.static_range(ROWS):
         first = (start * ROWS + row * BLOCKS) * 4
-        place, inside = target + first + offset, offset < tl.minimum(num_elements - first, NUM_WORDS).to(tl.int32)
+        place = target + first + offset
+        inside = offset < tl.minimum(num_elements - first, NUM_WORDS).to(tl.int32)
         if wide:
             noise = draw_fine(a[row], b[row], c[row], table, DEGREE, NUM_ROWS, SHARED)
         else:
@@ -231,7 +236,7 @@ def noise_kernel(
         if ADD:
             noise += tl.load(place, mask=inside).to(noise.dtype)
         tl.store(place, noise.to(target.dtype.element_ty), mask=inside)
-    if FINE and not wide:
+    if FINE and not wide:  # noqa: SIM102  (known to the compiler, unlike the next condition)
         if tl.max(block_is_fine.to(tl.int32), axis=0) > 0:
             # Elements with u < 2^-14 stand as they were. Every store must be done before they are read again.
             tl.debug_barrier()
@@ -240,7 +245,8 @@ def noise_kernel(
             c, _ = draw_words(key, block, 2, SECURE, NUM_ROUNDS)
             for row in tl.static_range(ROWS):
                 first = (start * ROWS + row * BLOCKS) * 4
-                place, inside = target + first + offset, offset < tl.minimum(num_elements - first, NUM_WORDS).to(tl.int32)
+                place = target + first + offset
+                inside = offset < tl.minimum(num_elements - first, NUM_WORDS).to(tl.int32)
                 chosen = inside & needs_fine_place(a[row])
                 noise = draw_fine(a[row], b[row], c[row], table, DEGREE, NUM_ROWS, SHARED)
                 if ADD:
@@ -258,7 +264,7 @@ def keystream_kernel(
     DOMAIN: tl.constexpr,
     NUM_ROUNDS: tl.constexpr = 10,
 ):
-    """Write the raw words in the order of the elements that own them, to be held against published vectors."""
+    """Write the raw words in the order of the elements that own them, to compare with published vectors."""
     ROWS: tl.constexpr = 4 if SECURE else 1
     start = tl.program_id(0).to(tl.int64) * BLOCKS
     block = (first_block + start).to(tl.uint64) + tl.arange(0, BLOCKS).to(tl.uint64)

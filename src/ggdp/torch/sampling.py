@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`sample` and `add_noise_`: one law, and the fastest way to it on each device.
 
-    on CUDA with Triton       one kernel that draws and adds (`fused`)
-    on the CPU                the ziggurat of `ggdp.distributions.numpy_sampler`, exact in law
-    on any other device       the inverse distribution function in plain PyTorch (`quantile`)
+on CUDA with Triton       one kernel that draws and adds (`fused`)
+on the CPU                the ziggurat of `ggdp.distributions.numpy_sampler`, exact in law
+on any other device       the inverse distribution function in plain PyTorch (`quantile`)
 """
 
 from collections.abc import Iterable, Sequence
@@ -37,17 +37,19 @@ def sample(
     """Draw independent noise of the given shape.
 
     Guarantees:
-        * The law is that of `noise` on every device, tails included: nothing is truncated above 2^-95 per side.
-        * Noise is computed in float64 for float64 tensors and in at least float32 for the others, then rounded
-          once: float32 noise has 24 significant bits, bfloat16 noise 8. On CUDA, float32 noise with |x| below its
-          2^-14 quantile from above is read off a lattice of 2^-31 in probability.
+        * The law is that of `noise` on every device, tails included: nothing is truncated above 2^-95 per
+          side.
+        * Noise is computed in float64 for float64 tensors and in at least float32 for the others, then
+          rounded
+          once: float32 noise has 24 significant bits, bfloat16 noise 8. On CUDA, float32 noise with |x| below
+          its 2^-14 quantile from above is read off a lattice of 2^-31 in probability.
         * Successive calls with one generator give independent noise, and so do streams of different ranks.
 
     Args:
         noise: The law.
         shape: Shape of the result.
-        generator: A `torch.Generator` whose seed is the caller's explicit choice, or a secure generator; left out,
-            a fresh secure generator keyed by the operating system.
+        generator: A `torch.Generator` whose seed is the caller's explicit choice, or a secure generator; left
+            out, a fresh secure generator keyed by the operating system.
         device: Where the result lives.
         dtype: float64, float32, bfloat16 or float16; PyTorch's default dtype if left out.
     """
@@ -59,8 +61,8 @@ def sample(
 def add_noise_(tensors: Target, noise: GeneralizedGaussian, *, generator: Generator | None = None) -> Target:
     """Add independent noise in place to a tensor, or to every tensor of a list, and return what was given.
 
-    The sum is taken in the precision the noise is computed in and rounded once. Autograd does not see it. `sample`
-    has the guarantees; the tensors of a list get disjoint parts of the stream.
+    The sum is taken in the precision the noise is computed in and rounded once. Autograd does not see it.
+    `sample` has the guarantees; the tensors of a list get disjoint parts of the stream.
     """
     stream = stream_of(generator)
     with torch.no_grad():
@@ -104,7 +106,8 @@ def _drawn(target: torch.Tensor, noise: GeneralizedGaussian, stream: Stream) -> 
             fused.draw_(out, noise, stream, add=False)
         return out.view(target.shape)
     table = quantile.coefficients(noise, precision, target.device)
-    for part in out.split(_PLAIN_CHUNK):
+    for start in range(0, out.numel(), _PLAIN_CHUNK):
+        part = out[start : start + _PLAIN_CHUNK]
         part.copy_(quantile.noise_from_words(stream.triples(part.numel(), part.device), table))
     return out.view(target.shape)
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where random words come from: a generator of PyTorch, or the ChaCha20 keystream.
 
-A stream answers three questions, one per way of drawing: 64-bit words for the CPU sampler, the three 32-bit words
-of each element (see `ggdp.distributions.quantile_table`) for plain PyTorch, and a key with a block number for a kernel that
-computes those words itself. Each answer moves the stream on, so no word serves twice.
+A stream answers three questions, one per way of drawing: 64-bit words for the CPU sampler, the three 32-bit
+words of each element (see `ggdp.distributions.quantile_table`) for plain PyTorch, and a key with a block
+number for a kernel that computes those words itself. Each answer moves the stream on, so no word serves
+twice.
 """
 
 from typing import Protocol
@@ -20,10 +21,12 @@ Generator = torch.Generator | SecureGenerator
 PHILOX_WORDS = 4  # 32-bit words in a block of Philox-4x32
 CHACHA_WORDS = BLOCK_BYTES // 4
 CHACHA_SPAN = 128
-"""Blocks whose words are dealt out together: element 4 (r SPAN + k) + j of a span owns word j of row r of block k.
+"""Blocks whose words are dealt out together: element 4 (r SPAN + k) + j of a span owns word j of row r of
+block k.
 
 With the four rows of a ChaCha20 state kept apart, a warp of the kernel reads and writes consecutive elements.
-The value is part of the stream's definition, not a launch parameter: another one deals the words out otherwise.
+The value is part of the stream's definition, not a launch parameter: another one deals the words out
+otherwise.
 """
 
 
@@ -89,7 +92,8 @@ class SecureStream:
 
 
 class SeededStream:
-    """The words of a `torch.Generator`; a kernel gets a Philox key and stream number drawn from it for this call.
+    """The words of a `torch.Generator`; a kernel gets a Philox key and stream number drawn from it for this
+    call.
 
     A `torch.Generator` on the CPU uses only 32 bits of its seed, so seeds of ranks can collide: ranks should
     share a secure generator's key and take `stream(rank=...)` instead.
@@ -117,7 +121,7 @@ class SeededStream:
         return drawn.view(torch.int32)[:count].view(NUM_DOMAINS, num_elements).to(device)
 
     def kernel_key(self, device: torch.device) -> torch.Tensor:
-        """Return a 64-bit Philox key and a 62-bit stream number; the last two bits are the kernel's domains."""
+        """Return a 64-bit Philox key and a 62-bit stream number; two more bits are the kernel's domains."""
         if self._key is None:
             drawn = torch.empty(2, dtype=torch.int64, device=self._generator.device)
             drawn.random_(-(2**63), None, generator=self._generator)
