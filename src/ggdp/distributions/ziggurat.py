@@ -5,7 +5,7 @@ The ziggurat of Marsaglia and Tsang (2000) covers the graph of a decreasing dens
 horizontal layers of one area V. Layer 0 is the strip of height f(r) with everything beyond x = r; layer i >=
 1 is the rectangle [0, x_i] x [f(x_i), f(x_{i+1})], with x_1 = r, x_{i+1} = f^{-1}(f(x_i) + V / x_i) and x_n =
 0. A point uniform in a uniform layer, kept when it lies under the graph, has an abscissa with density f. The
-only error is the rounding of the x_i, which makes the areas unequal by less than 1e-11 of V.
+only error is the rounding of the x_i, which makes the areas unequal by less than 1e-9 of V.
 """
 
 from dataclasses import dataclass
