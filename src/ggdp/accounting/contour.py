@@ -26,7 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggdp.accounting.bounds import ErrorLedger
+from ggdp.accounting.curve import LogDelta
 from ggdp.accounting.cut_off import characteristic, cut_off
+from ggdp.accounting.moments import log_chernoff_constant
 from ggdp.accounting.tilt import Parts, Saddle, TiltPlan
 from ggdp.privacy_loss.quadrature import CannotCertifyError, Nodes, certified_nodes
 from ggdp.privacy_loss.shift_pair import Array
@@ -35,17 +37,6 @@ _UNIT_ROUNDOFF = 2.0**-53
 _TRUNCATION = -29.0  # log of the truncation aimed at, relative to delta
 _ALIASING = -32.0  # likewise
 _MOST_PRODUCTS = 1.2e8  # nodes times line points: about a third of a second
-
-
-@dataclass(frozen=True)
-class LogDelta:
-    """log delta at one epsilon: certified ends, a best value, and the slope d log(delta) / d eps."""
-
-    lower: float
-    estimate: float
-    upper: float
-    slope: float
-    ledger: ErrorLedger
 
 
 @dataclass(frozen=True)
@@ -110,7 +101,7 @@ class Line:
         theta_2, log_phi_2 = self.chernoff
         left = -base - self.theta * window
         gap = theta_2 - self.theta
-        right = log_phi_2 - theta_2 * epsilon + _log_chernoff_constant(theta_2) - gap * window - base
+        right = log_phi_2 - theta_2 * epsilon + log_chernoff_constant(theta_2) - gap * window - base
         return _geometric(left, self.theta * window) + _geometric(right, gap * window)
 
 
@@ -185,16 +176,11 @@ def _window(plan: TiltPlan, saddle: Saddle) -> tuple[float, float]:
     for growth in (0.1, 0.2, 0.4, 0.8, 1.5, 3.0, 5.0, 8.0, 12.0, 20.0):
         theta_2 = theta + growth / saddle.deviation
         value = float(plan.times @ plan.log_phis(theta_2))
-        exponent = value - theta_2 * saddle.epsilon + _log_chernoff_constant(theta_2) - allowed
+        exponent = value - theta_2 * saddle.epsilon + log_chernoff_constant(theta_2) - allowed
         window = exponent / (theta_2 - theta)
         if window < best:
             best, best_tilt = window, theta_2
     return max(best, -allowed / theta, 4.0 * saddle.deviation), best_tilt
-
-
-def _log_chernoff_constant(theta: float) -> float:
-    """log of sup over x > 0 of (1 - e^-x) e^{-theta x}, so that delta(eps) <= e^{K(theta) - theta eps} times it."""
-    return theta * math.log(theta) - (1.0 + theta) * math.log1p(theta) if theta > 0.0 else 0.0
 
 
 def _geometric(log_first: float, log_ratio: float) -> float:

@@ -6,14 +6,15 @@ choose a contour or a window, and a poor choice makes an answer wide, not wrong.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from ggdp.privacy_loss.dominating import Parts
 from ggdp.privacy_loss.shift_pair import Array, ShiftPair
 
-Parts = Sequence[tuple[ShiftPair, int]]
+__all__ = ["Cumulants", "Parts", "Saddle", "TiltPlan", "saddle_at", "saddle_for_epsilon", "saddle_for_log_delta"]
 
 _NODES = 8
 _DEEPEST = 780.0  # log(1/probability) beyond which nothing matters to a double
@@ -71,6 +72,12 @@ class TiltPlan:
         return Cumulants(
             float(self.times @ (peak + np.log(total))), float(self.times @ mean), float(self.times @ spread)
         )
+
+    def part(self, index: int) -> tuple[Array, Array, float]:
+        """Losses, log masses and count of one part."""
+        begin = int(self.starts[index])
+        end = begin + int(self._lengths()[index])
+        return self.loss[begin:end], self.log_mass[begin:end], float(self.times[index])
 
     def upper_quantiles(self, theta: float, prob: float) -> list[float]:
         """For each part, the noise beyond which its tilted law keeps about `prob`."""

@@ -1,1 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
+"""What one release costs: the pair of output laws that an accountant sees."""

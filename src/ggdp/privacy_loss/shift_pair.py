@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammainc, gammaincc
+from scipy.special import gammainc
 
 Array = NDArray[np.float64]
 
@@ -115,12 +115,12 @@ class ShiftPair:
         down = self.share(z, self.down) * self.log_odds_slope(z, self.down) if self.down else 0.0
         return np.asarray(up - down + np.zeros_like(z))
 
-    def survival(self, z: Array, shift: float) -> Array:
-        """Pr[N(shift) > z], to full relative accuracy in the right tail."""
-        moved = z - shift
-        tail = 0.5 * gammaincc(1.0 / self.beta, np.abs(moved) ** self.beta)
-        body = 0.5 * (1.0 + gammainc(1.0 / self.beta, np.abs(moved) ** self.beta))
-        return np.where(moved > 0.0, tail, body)
+    @property
+    def interior_mass(self) -> float:
+        """Pr under P of noise strictly between down and up, where even the loss of Laplace noise is not constant."""
+        half_inside = [0.5 * float(gammainc(1.0 / self.beta, abs(end) ** self.beta)) for end in (self.up, self.down)]
+        moved = 0.5 * float(gammainc(1.0 / self.beta, (self.up - self.down) ** self.beta))
+        return (1.0 - self.rate) * sum(half_inside) + self.rate * (moved if self.up else half_inside[1])
 
     @property
     def log_normalizer(self) -> float:

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One release: delta is the hockey-stick divergence itself."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ggdp.accounting.bounds import ErrorLedger
+from ggdp.accounting.curve import LogDelta
+from ggdp.privacy_loss.hockey_stick import hockey_stick
+from ggdp.privacy_loss.quadrature import CannotCertifyError
+from ggdp.privacy_loss.shift_pair import ShiftPair
+
+
+@dataclass(frozen=True)
+class ClosedForm:
+    """The exact curve of one release, with its rounding error."""
+
+    pair: ShiftPair
+
+    def log_delta(self, epsilon: float) -> LogDelta:
+        """Certified log delta at epsilon."""
+        stick = hockey_stick(self.pair, np.array([epsilon]))
+        value, error = float(stick.value[0]), float(stick.error[0]) + 5e-324
+        if not value > 0.0:
+            raise CannotCertifyError("delta is smaller than any double")
+        return LogDelta(
+            lower=math.log(value - error) if value > error else -math.inf,
+            estimate=math.log(value),
+            upper=math.log(value + error),
+            slope=-float(stick.slope[0]) / value,
+            ledger=ErrorLedger(roundoff=error / value),
+        )
+
+    def start(self, log_delta: float) -> float:
+        """An epsilon close to the one asked for, by halving."""
+        low, high = 0.0, min(self.pair.supremum, 4000.0)
+        for _ in range(60):
+            middle = 0.5 * (low + high)
+            value = float(hockey_stick(self.pair, np.array([middle])).value[0])
+            low, high = (middle, high) if value > 0.0 and math.log(value) > log_delta else (low, middle)
+        return low

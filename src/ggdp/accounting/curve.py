@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every engine answers, and how an epsilon is read off it.
+
+An engine is a curve: certified log delta at any epsilon near the one it was built for. The epsilon of a delta is then
+any point where the certified upper curve has come down to it; the curve is asked again at the very point that is returned.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+from ggdp.accounting.bounds import ErrorLedger
+from ggdp.privacy_loss.quadrature import CannotCertifyError
+
+
+@dataclass(frozen=True)
+class LogDelta:
+    """log delta at one epsilon: certified ends, a best value, and the slope d log(delta) / d eps."""
+
+    lower: float
+    estimate: float
+    upper: float
+    slope: float
+    ledger: ErrorLedger
+
+
+class Curve(Protocol):
+    """Certified log delta as a function of epsilon."""
+
+    def log_delta(self, epsilon: float) -> LogDelta:
+        """The curve at one epsilon."""
+        ...
+
+
+@dataclass(frozen=True)
+class EpsilonSandwich:
+    """Where the certified curves cross a delta."""
+
+    lower: float
+    estimate: float
+    upper: float
+    ledger: ErrorLedger
+
+
+def crossing(curve: Curve, log_delta: float, start: float, reach: float) -> EpsilonSandwich:
+    """Solve for the epsilon at which log delta has the value given, from a start at most about `reach` off.
+
+    Raises:
+        CannotCertifyError: the curve cannot be followed to the answer.
+    """
+    estimate, here = _newton(curve, log_delta, start, reach)
+    return EpsilonSandwich(
+        lower=_walk(curve, log_delta, estimate, here, -1.0),
+        estimate=estimate,
+        upper=_walk(curve, log_delta, estimate, here, 1.0),
+        ledger=here.ledger,
+    )
+
+
+def _newton(curve: Curve, log_delta: float, start: float, reach: float) -> tuple[float, LogDelta]:
+    point, best = start, math.inf
+    here = curve.log_delta(point)
+    for _ in range(60):
+        step = (log_delta - here.estimate) / here.slope
+        step = max(-reach, min(reach, step))
+        point += step
+        here = curve.log_delta(point)
+        if abs(step) <= 4.0 * math.ulp(abs(point)) or (abs(step) >= best and abs(step) <= 1e-9 * abs(point)):
+            return point, here
+        best = min(best, abs(step))
+    raise CannotCertifyError("no epsilon found where delta has the value asked for")
+
+
+def _walk(curve: Curve, log_delta: float, estimate: float, here: LogDelta, side: float) -> float:
+    """The nearest point found on one side whose certified delta is on the right side of the target."""
+    error = here.upper - log_delta if side > 0.0 else log_delta - here.lower
+    if not math.isfinite(error):
+        return math.inf * side
+    step = max(error / -here.slope, 0.0) * (1.0 + 1e-6) + 2.0 * math.ulp(estimate)
+    for _ in range(60):
+        point = estimate + side * step
+        try:
+            there = curve.log_delta(point)
+        except CannotCertifyError:
+            return math.inf * side
+        if (there.upper <= log_delta) if side > 0.0 else (there.lower >= log_delta):
+            return point
+        step *= 1.5
+    return math.inf * side

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The questions people ask: epsilon at a delta, delta at an epsilon, and the whole curve."""
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ggdp import arguments
+from ggdp.accounting import contour, lattice, moments
+from ggdp.accounting.bounds import Bounds, ErrorLedger
+from ggdp.accounting.closed_form import ClosedForm
+from ggdp.accounting.curve import Curve, EpsilonSandwich, LogDelta, crossing
+from ggdp.accounting.tilt import Saddle, TiltPlan, saddle_for_epsilon, saddle_for_log_delta
+from ggdp.mechanisms import Adjacency, Mechanism
+from ggdp.privacy_loss.dominating import Parts, directions
+from ggdp.privacy_loss.quadrature import CannotCertifyError
+
+MOST_EPSILON = 2000.0
+LEAST_LOG_DELTA = math.log(1e-100)
+_GOOD_WIDTH = 2e-7  # relative width of epsilon at which an engine's answer is taken as it is
+
+
+def epsilon(
+    mechanism: Mechanism,
+    *,
+    delta: float | None = None,
+    log_delta: float | None = None,
+    adjacency: Adjacency = Adjacency.ADD_REMOVE,
+) -> Bounds:
+    """The smallest epsilon for which the mechanism is (epsilon, delta)-private.
+
+    Args:
+        mechanism: what is released.
+        delta: in [1e-100, 0.5]; or
+        log_delta: its natural logarithm.
+        adjacency: which datasets are neighbours; ADD_REMOVE is the worse of both directions.
+
+    Returns:
+        Certified bounds; `upper` is the number to publish.
+
+    Guarantees:
+        lower <= truth <= upper, rounding included. tests/accounting/test_soundness.py holds this against closed forms and
+        mpmath.
+
+    Raises:
+        ValueError: an argument is out of range, or epsilon would exceed 2000.
+
+    >>> from ggdp import AdditiveNoise, Composed, Gaussian, PoissonSampled
+    >>> step = PoissonSampled(AdditiveNoise(Gaussian(std=1.0)), rate=0.01)
+    >>> round(epsilon(Composed(step, times=10_000), delta=1e-6).upper, 6)
+    6.907384
+    """
+    target = _log_delta_argument(delta, log_delta)
+    worst: Bounds | None = None
+    for parts in directions(mechanism, Adjacency(adjacency)):
+        if worst is not None and _supremum(parts) <= worst.lower:
+            continue  # this direction's loss never exceeds what the other one already costs
+        one = _epsilon_of(parts, target)
+        worst = one if worst is None else Bounds.worst(worst, one)
+    if worst is None or worst.lower > MOST_EPSILON:
+        raise ValueError(_too_much("epsilon at this delta", worst))
+    return worst
+
+
+def delta(
+    mechanism: Mechanism, *, epsilon: float, adjacency: Adjacency = Adjacency.ADD_REMOVE
+) -> Bounds:
+    """The smallest delta for which the mechanism is (epsilon, delta)-private.
+
+    Args:
+        mechanism: what is released.
+        epsilon: in [0, 2000].
+        adjacency: which datasets are neighbours.
+
+    Guarantees:
+        lower <= truth <= upper; exactly 0 from the epsilon on at which the mechanism is purely private.
+
+    >>> from ggdp import AdditiveNoise, Laplace
+    >>> delta(AdditiveNoise(Laplace(scale=2.0)), epsilon=0.5).upper
+    0.0
+    """
+    epsilon = arguments.real("epsilon", epsilon, least=0.0, most=MOST_EPSILON)
+    worst: Bounds | None = None
+    for parts in directions(mechanism, Adjacency(adjacency)):
+        one = _delta_of(parts, epsilon)
+        worst = one if worst is None else Bounds.worst(worst, one)
+    if worst is None:
+        raise ValueError("mechanism must hold at least one step")
+    return worst
+
+
+def privacy_curve(
+    mechanism: Mechanism,
+    *,
+    epsilons: Sequence[float] | None = None,
+    deltas: Sequence[float] | None = None,
+    adjacency: Adjacency = Adjacency.ADD_REMOVE,
+) -> list[Bounds]:
+    """delta at each epsilon, or epsilon at each delta."""
+    if (epsilons is None) == (deltas is None):
+        raise ValueError(f"give epsilons or deltas, one of them, got epsilons={epsilons!r}, deltas={deltas!r}")
+    if epsilons is not None:
+        return [delta(mechanism, epsilon=float(e), adjacency=adjacency) for e in epsilons]
+    return [epsilon(mechanism, delta=float(d), adjacency=adjacency) for d in np.asarray(deltas)]
+
+
+def _log_delta_argument(delta: float | None, log_delta: float | None) -> float:
+    if (delta is None) == (log_delta is None):
+        raise ValueError(f"give delta or log_delta, one of them, got delta={delta!r}, log_delta={log_delta!r}")
+    if delta is not None:
+        return math.log(arguments.real("delta", delta, least=1e-100, most=0.5))
+    assert log_delta is not None
+    return arguments.real("log_delta", log_delta, least=LEAST_LOG_DELTA - 1e-9, most=math.log(0.5))
+
+
+def _too_much(what: str, bounds: Bounds | None) -> str:
+    lower = bounds.lower if bounds is not None else math.inf
+    return (
+        f"{what} must be at most {MOST_EPSILON:g} to be computed, and is at least {lower:g}: "
+        "take more noise, fewer steps or a larger delta"
+    )
+
+
+def _supremum(parts: Parts) -> float:
+    return sum(times * pair.supremum for pair, times in parts)
+
+
+def _releases(parts: Parts) -> int:
+    return sum(times for _, times in parts)
+
+
+Engine = Callable[[Parts, TiltPlan, Saddle], Curve]
+
+
+def _engines() -> list[tuple[str, Engine]]:
+    def grid(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Curve:
+        return lattice.build(parts, plan, saddle, 3e-7 * max(saddle.theta * saddle.epsilon, 1e-2))
+
+    return [("contour", contour.draw), ("lattice", grid)]
+
+
+def _epsilon_of(parts: Parts, target: float) -> Bounds:
+    """Epsilon of one direction."""
+    ceiling = _supremum(parts)
+    if _releases(parts) == 1:
+        curve = ClosedForm(parts[0][0])
+        start = curve.start(target)
+        if start <= 0.0 or start >= MOST_EPSILON * 1.5:
+            return _at_an_end(start, "closed form")
+        return _as_bounds(crossing(curve, target, start, 0.1 * start), "closed form", ceiling)
+    plan = TiltPlan.of(parts, -target)
+    best: Bounds | None = None
+    for name, engine in _engines():
+        try:
+            found = _by_engine(engine, parts, plan, target)
+        except CannotCertifyError:
+            continue
+        answer = _as_bounds(found, name, ceiling)
+        best = answer if best is None else _both(best, answer)
+        if best.width <= _GOOD_WIDTH * best.upper:
+            return best
+    return _with_moments(parts, plan, target, ceiling, best)
+
+
+def _by_engine(engine: Engine, parts: Parts, plan: TiltPlan, target: float) -> EpsilonSandwich:
+    """Build the engine at the saddle, solve, and build again where it turned out to lie elsewhere."""
+    saddle = saddle_for_log_delta(plan, target)
+    found: EpsilonSandwich | None = None
+    for _ in range(3):
+        try:
+            curve = engine(parts, plan, saddle)
+            again = crossing(curve, target, saddle.epsilon, 2.0 * saddle.deviation)
+        except CannotCertifyError:
+            if found is None:
+                raise
+            return found
+        found = again if found is None or again.upper - again.lower < found.upper - found.lower else found
+        if found.upper - found.lower <= _GOOD_WIDTH * found.upper:
+            break
+        saddle = saddle_for_epsilon(plan, found.estimate)
+    assert found is not None
+    return found
+
+
+def _as_bounds(found: EpsilonSandwich, method: str, ceiling: float) -> Bounds:
+    """Clip to what is known anyway: no negative epsilon, none beyond the largest loss."""
+
+    def clip(value: float) -> float:
+        return min(max(value, 0.0), ceiling)
+
+    return Bounds(clip(found.lower), clip(found.estimate), clip(found.upper), method, found.ledger)
+
+
+def _at_an_end(start: float, method: str) -> Bounds:
+    if start <= 0.0:
+        return Bounds(0.0, 0.0, 0.0, method)
+    raise ValueError(_too_much("epsilon at this delta", Bounds(start, start, start, method)))
+
+
+def _both(one: Bounds, other: Bounds) -> Bounds:
+    """The intersection of two certified answers to the same question."""
+    head = one if one.width <= other.width else other
+    lower, upper = max(one.lower, other.lower), min(one.upper, other.upper)
+    return Bounds(lower, min(max(head.estimate, lower), upper), upper, head.method, head.ledger)
+
+
+def _with_moments(parts: Parts, plan: TiltPlan, target: float, ceiling: float, best: Bounds | None) -> Bounds:
+    saddle = saddle_for_log_delta(plan, target)
+    upper = ceiling
+    for factor in (1.0, 0.7, 0.4):
+        try:
+            upper = min(upper, moments.epsilon_above(parts, plan, factor * saddle.theta, target))
+        except CannotCertifyError:
+            continue
+    lower = min(moments.epsilon_below(parts, target), upper)
+    wide = Bounds(lower, min(max(saddle.epsilon, lower), upper), upper, "moments", ErrorLedger())
+    return wide if best is None else _both(best, wide)
+
+
+def _delta_of(parts: Parts, epsilon: float) -> Bounds:
+    """delta of one direction."""
+    if epsilon >= _supremum(parts):
+        return Bounds(0.0, 0.0, 0.0, "pure")
+    if _releases(parts) == 1:
+        return _delta_bounds(ClosedForm(parts[0][0]).log_delta(epsilon), "closed form")
+    plan = TiltPlan.of(parts)
+    saddle = saddle_for_epsilon(plan, epsilon)
+    best: Bounds | None = None
+    for name, engine in _engines():
+        try:
+            answer = _delta_bounds(engine(parts, plan, saddle).log_delta(epsilon), name)
+        except CannotCertifyError:
+            continue
+        best = answer if best is None else _both(best, answer)
+        if best.width <= 2e-7 * best.upper:
+            return best
+    upper = math.exp(moments.log_delta_above(parts, plan, saddle.theta, epsilon))
+    lower = math.exp(moments.log_delta_below(parts, epsilon))
+    wide = Bounds(min(lower, upper), upper, upper, "moments")
+    return wide if best is None else _both(best, wide)
+
+
+def _delta_bounds(found: LogDelta, method: str) -> Bounds:
+    least = 5e-324  # a positive delta never becomes an upper bound of zero
+    return Bounds(
+        math.exp(found.lower), min(math.exp(found.estimate), 1.0), min(max(math.exp(found.upper), least), 1.0), method, found.ledger
+    )

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The privacy profile of one release in closed form: delta(t) = P(L > t) - e^t Q(L > t), with its rounding error.
+
+The loss is non-decreasing in the noise, so {L > t} = {z > z(t)} and both probabilities are survival functions S at one
+point. Written as
+
+    delta = rate (S_up - S_down) - (e^t - 1) ((1 - rate) S_0 + rate S_down),
+
+every term is of the order of the rate when losses are, so that a rate of 1e-7 costs no digits; where e^t would overflow,
+delta = -P expm1(t + log Q - log P). A threshold slightly off z(t) costs only the square of its error, because z(t)
+maximises P(z > x) - e^t Q(z > x) over x; that square is charged too.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ggdp.distributions.gamma_tail import log_upper, upper
+from ggdp.privacy_loss.shift_pair import Array, ShiftPair
+
+_UNIT_ROUNDOFF = 2.0**-53
+_GAMMA_ULPS = 400.0
+_LARGE = 600.0  # e^t overflows soon after
+_TABLE = 3000
+_DEEPEST = 740.0  # log(1/probability) at which a double underflows
+
+
+@dataclass(frozen=True)
+class HockeyStick:
+    """The profile at each t.
+
+    Attributes:
+        value: delta(t), or delta(t) - (1 - e^t) on the far side.
+        error: bound on its absolute error.
+        slope: e^t Q(L > t) = -d value/dt; on the far side e^t Q(L <= t) = d value/dt.
+    """
+
+    value: Array
+    error: Array
+    slope: Array
+
+
+def hockey_stick(pair: ShiftPair, t: Array) -> HockeyStick:
+    """delta(t), with full relative accuracy for t >= 0."""
+    z, residual = thresholds(pair, t)
+    return _half_line(pair, t, z, residual, 1.0)
+
+
+def far_side(pair: ShiftPair, t: Array) -> HockeyStick:
+    """delta(t) - (1 - e^t) = e^t Q(L <= t) - P(L <= t), with full relative accuracy for t <= 0."""
+    z, residual = thresholds(pair, t)
+    return _half_line(pair, t, z, residual, -1.0)
+
+
+def end_slopes(pair: ShiftPair) -> tuple[float, float]:
+    """e^t times the Q-mass of the atoms at the smallest and the largest loss, which only Laplace noise has."""
+    if pair.beta != 1.0:
+        return 0.0, 0.0
+    bottom = np.exp(pair.infimum) * _mixture(pair, np.array([-pair.down]), -pair.down)
+    top = np.exp(pair.supremum) * _mixture(pair, np.array([pair.up]), pair.down)
+    return float(bottom[0]), float(top[0])
+
+
+def _half_line(pair: ShiftPair, t: Array, z: Array, residual: Array, side: float) -> HockeyStick:
+    """P - e^t Q of {z > threshold} (side 1), or e^t Q - P of {z <= threshold} (side -1)."""
+    inside = np.isfinite(z)
+    z = np.where(inside, z, 0.0)
+    up = _survival(pair.beta, side * (z - pair.up))
+    down = _survival(pair.beta, side * (z - pair.down))
+    still = _survival(pair.beta, side * z)
+    q = (1.0 - pair.rate) * still + pair.rate * down
+    with np.errstate(over="ignore", invalid="ignore"):
+        excess = np.expm1(np.minimum(t, _LARGE))
+        value = side * (pair.rate * (up - down) - excess * q)
+        size = pair.rate * (up + down) + np.abs(excess) * q
+        slope = (1.0 + excess) * q
+        # survival is right to the ulps of gamma_tail, measured against mpmath, plus those of its exponent |z|^beta
+        exponent = (np.abs(z) + max(pair.up, -pair.down)) ** pair.beta
+        ulps = (16.0 if pair.beta == 1.0 else _GAMMA_ULPS) + 4.0 * np.abs(t) + (pair.beta + 3.0) * exponent
+        density = np.exp(np.minimum(pair.log_mixture(z, pair.up) - np.abs(z) ** pair.beta, 0.0))
+        slack = density * residual**2 / np.maximum(pair.loss_slope(z), 1e-300)
+    error = size * ulps * _UNIT_ROUNDOFF + slack
+    if np.any(t > _LARGE):
+        value, error, slope = _far_out(pair, t, z, ulps, value, error, slope)
+    return HockeyStick(
+        np.where(inside, np.maximum(value, 0.0), 0.0),
+        np.where(inside, np.minimum(error, 1.0), 0.0),
+        np.where(inside, slope, 0.0),
+    )
+
+
+def _far_out(
+    pair: ShiftPair, t: Array, z: Array, ulps: Array, value: Array, error: Array, slope: Array
+) -> tuple[Array, Array, Array]:
+    """The same through logarithms where e^t overflows."""
+    log_p, log_q = _log_mixture(pair, z, pair.up), _log_mixture(pair, z, pair.down)
+    p = np.exp(log_p)
+    far = t > _LARGE
+    ratio = np.minimum(t + log_q - log_p, 0.0)
+    return (
+        np.where(far, -p * np.expm1(ratio), value),
+        np.where(far, 2.0 * p * (ulps + np.abs(log_q) + np.abs(log_p)) * _UNIT_ROUNDOFF, error),
+        np.where(far, p * np.exp(ratio), slope),
+    )
+
+
+def _mixture(pair: ShiftPair, z: Array, shift: float) -> Array:
+    """Pr[(1-rate) N(0) + rate N(shift) > z]."""
+    return np.asarray((1.0 - pair.rate) * _survival(pair.beta, z) + pair.rate * _survival(pair.beta, z - shift))
+
+
+def _log_mixture(pair: ShiftPair, z: Array, shift: float) -> Array:
+    moved = _log_survival(pair.beta, z - shift)
+    if pair.rate == 1.0:
+        return moved
+    return np.asarray(
+        np.logaddexp(math.log1p(-pair.rate) + _log_survival(pair.beta, z), math.log(pair.rate) + moved)
+    )
+
+
+def _survival(beta: float, x: Array) -> Array:
+    with np.errstate(over="ignore", under="ignore"):
+        exponent = np.abs(x) ** beta
+        half = 0.5 * (np.exp(-exponent) if beta == 1.0 else upper(1.0 / beta, exponent))
+    return np.where(x < 0.0, 1.0 - half, half)
+
+
+def _log_survival(beta: float, x: Array) -> Array:
+    with np.errstate(over="ignore"):
+        half = log_upper(1.0 / beta, np.abs(x) ** beta) - math.log(2.0)
+    return np.where(x < 0.0, np.log1p(-np.exp(half)), half)
+
+
+def thresholds(pair: ShiftPair, t: Array) -> tuple[Array, Array]:
+    """z with L(z) = t and |L(z) - t|; plus infinity where the loss never exceeds t, minus infinity where it always does."""
+    table = _table(pair)
+    known = pair.loss(table)
+    reachable = (t < min(pair.supremum, known[-1])) & (t > max(pair.infimum, known[0]))
+    wanted = np.where(reachable, t, known[len(known) // 2])
+    place = np.clip(np.searchsorted(known, wanted), 1, len(known) - 1)
+    low, high = table[place - 1], table[place]
+    z = _inverse_interpolation(low, high, known[place - 1], known[place], wanted)
+    for _ in range(6):
+        residual = pair.loss(z) - wanted
+        if np.all(np.abs(residual) <= 1e-11 * np.abs(wanted)):
+            break
+        low, high = np.where(residual < 0.0, z, low), np.where(residual > 0.0, z, high)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            newton = z - residual / pair.loss_slope(z)
+        z = np.where((newton > low) & (newton < high), newton, np.where(residual == 0.0, z, 0.5 * (low + high)))
+    residual = np.abs(pair.loss(z) - wanted)
+    beyond = np.where(t >= pair.supremum, np.inf, table[-1])
+    before = np.where(t <= pair.infimum, -np.inf, table[0])
+    z = np.where(reachable, z, np.where(t > wanted, beyond, before))
+    return z, np.where(reachable, residual, 0.0)
+
+
+def _inverse_interpolation(low: Array, high: Array, at_low: Array, at_high: Array, t: Array) -> Array:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = (t - at_low) / (at_high - at_low)
+    return low + np.where(np.isfinite(share), share, 0.5) * (high - low)
+
+
+def _table(pair: ShiftPair) -> Array:
+    """Increasing points over all noise a double can tell from none, closer together near the kinks."""
+    reach = _DEEPEST ** (1.0 / pair.beta)
+    grades = np.geomspace(1e-6, 1.0, 300) * (reach + pair.up - pair.down)
+    spread = np.linspace(pair.down - reach, pair.up + reach, _TABLE)
+    near = [kink + side * grades for kink in pair.kinks for side in (-1.0, 1.0)]
+    points = np.unique(np.concatenate([spread, *near, pair.kinks]))
+    return points[(points >= pair.down - reach) & (points <= pair.up + reach)]
