@@ -18,7 +18,7 @@ def test_tail_quantile_has_the_tail_weight_asked_for(beta):
     with mpmath.workdps(40):
         for prob, point in zip(u, x, strict=True):
             log_error = mpmath.log(_tail_weight(beta, point) / mpmath.mpf(prob))
-            # d log(tail weight) / d log(x) is about -beta x^beta: an error of 1e-14 in x is one of this in the log.
+            # d log(tail weight) / d log(x) is about -beta x^beta, the factor on the error of x.
             assert abs(log_error) < 2e-14 * (1.0 + beta * point**beta)
 
 
