@@ -96,7 +96,7 @@ def _bulks(parts: Parts, plan: TiltPlan, saddle: Saddle, log_phis: Array, omega:
     bulks = []
     cuts = plan.upper_quantiles(saddle.theta, rare)
     for (pair, _), log_phi, cut in zip(parts, log_phis, cuts, strict=True):
-        cut = max(cut, 1.01 * pair.up + 1e-3)
+        cut = min(max(cut, 1.01 * pair.up + 1e-3), pair.cut)
         bulk = certified_nodes(pair, (saddle.theta,), omega, (float(log_phi),), cut=cut)
         whole = certified_nodes(pair, (saddle.theta,), 0.0, (float(log_phi),))
         left_out = -math.expm1(min(bulk.log_phi[0] - whole.log_phi[0], 0.0))

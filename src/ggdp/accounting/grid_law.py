@@ -7,12 +7,12 @@ sake of the lower bound.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from ggdp.privacy_loss.hockey_stick import far_side, hockey_stick
+from ggdp.privacy_loss.hockey_stick import HockeyStick, far_side, hockey_stick
 from ggdp.privacy_loss.shift_pair import Array, ShiftPair
 
 _UNIT_ROUNDOFF = 2.0**-53
@@ -23,7 +23,7 @@ class GridLaw:
     """Masses under P at losses origin + (first + i) * spacing, and mass at infinite loss.
 
     Attributes:
-        moved_mass: probability that a loss did not lie on the grid already.
+        moved: mean distance, in spacings, from a loss to the nearest grid point; at most a half.
         excess_mass: the curve lies at most this much above the exact chords, or
         excess_factor: at most this share above them.
     """
@@ -33,7 +33,7 @@ class GridLaw:
     spacing: float
     mass: Array
     infinite: float
-    moved_mass: float
+    moved: float
     excess_mass: float
     excess_factor: float
 
@@ -52,8 +52,8 @@ class GridLaw:
 def discretize(pair: ShiftPair, spacing: float, low: float, high: float, negligible: float) -> GridLaw:
     """Join the curve at the points of a grid that covers [low, high].
 
-    Losses above `high` become infinite, losses below `low` are raised to it. A Laplace loss starts the grid at its lower atom, so
-    that both atoms lie on it when `spacing` divides their distance.
+    Losses above `high` become infinite, unless the pair is cut there; losses below `low` are raised to it. A Laplace loss
+    starts the grid at its lower atom, so that both atoms lie on it when `spacing` divides their distance.
 
     Args:
         pair: the release.
@@ -62,51 +62,88 @@ def discretize(pair: ShiftPair, spacing: float, low: float, high: float, negligi
         high: where it ends, at the earliest.
         negligible: mass at infinite loss that does not matter to the answer.
     """
-    low, high = max(low, pair.infimum), min(high, pair.supremum)
-    origin = pair.infimum if pair.beta == 1.0 else 0.0
-    first = math.floor((low - origin) / spacing)
-    last = max(math.ceil((high - origin) / spacing - 1e-6), first + 1)
-    t = origin + np.arange(first, last + 1) * spacing
-    if high == pair.supremum:
-        t[-1] = max(t[-1], high)  # rounding must not leave the top atom beyond the grid
-    turn = int(np.clip(np.searchsorted(t, 0.0, side="right") - 1, 0, len(t) - 1))
-    left, right = far_side(pair, t[: turn + 1]), hockey_stick(pair, t[turn:])
-    on_grid = pair.beta == 1.0 and high == pair.supremum and low == pair.infimum
-    errors = np.concatenate([left.error, right.error])
-    if float(right.error.max()) <= negligible:
+    curve = _Curve.on(pair, spacing, low, high)
+    errors = np.concatenate([curve.left.error, curve.right.error])
+    if float(curve.right.error.max()) <= negligible:
         # raise every value by the bound on its error; that of the last one ends up at infinite loss
-        top = np.maximum(right.error, right.error[-2:].max())
-        mass = _masses(left.value + left.error, right.value + top, t[turn], turn, spacing)
-        infinite = float(right.value[-1] + top[-1])
+        top = np.maximum(curve.right.error, curve.right.error[-2:].max())
+        mass = curve.masses(curve.left.value + curve.left.error, curve.right.value + top)
+        factor, lifted = 1.0, float(top[-1])
         excess_mass, excess_factor = 3.0 * float(errors.max()), 0.0
     else:
-        values = np.concatenate([left.value, right.value])
+        values = np.concatenate([curve.left.value, curve.right.value])
         shown = values > 1e-290
         share = float((errors[shown] / values[shown]).max()) if shown.any() else 0.0
-        mass = (1.0 + share) * _masses(left.value, right.value, t[turn], turn, spacing)
-        infinite = (1.0 + share) * float(right.value[-1])
+        mass = curve.masses(curve.left.value, curve.right.value)
+        factor, lifted = 1.0 + share, 0.0
         excess_mass, excess_factor = 0.0, 3.0 * share
     negative = -float(mass[mass < 0.0].sum())  # noise of a grid finer than the closed form; dropping it raises the curve
     return GridLaw(
-        origin=origin,
-        first=first,
+        origin=curve.origin,
+        first=curve.first,
         spacing=spacing,
-        mass=(1.0 + 8.0 * _UNIT_ROUNDOFF) * np.maximum(mass, 0.0),
-        infinite=infinite,
-        moved_mass=pair.interior_mass if on_grid else 1.0,
+        mass=(factor + 8.0 * _UNIT_ROUNDOFF) * np.maximum(mass, 0.0),
+        infinite=lifted + (0.0 if curve.ends else factor * float(curve.right.value[-1])),
+        moved=curve.moved(),
         excess_mass=excess_mass + negative,
         excess_factor=excess_factor + 16.0 * _UNIT_ROUNDOFF,
     )
 
 
-def _masses(left: Array, right: Array, t_turn: float, turn: int, spacing: float) -> Array:
-    """P-masses x (slope after - slope before) at the grid points of a curve given in two forms.
+@dataclass(frozen=True)
+class _Curve:
+    """Values of a curve in two forms: delta - (1 - x) up to the turn at loss zero, delta from it on."""
 
-    `left` holds delta - (1 - x) up to the turn and `right` delta from the turn on; the kink of (1 - x)_+ between the two forms
-    is the mass e^t at the turn. Left of the grid the curve is the chord from x = 0, right of it constant.
-    """
-    grow, fall = math.expm1(spacing), -math.expm1(-spacing)
-    step = np.concatenate([np.diff(left), np.diff(right)])
-    mass = np.append(step / grow, 0.0) - np.insert(step / fall, 0, left[0])
-    mass[turn] += math.exp(t_turn)
-    return mass
+    origin: float
+    first: int
+    spacing: float
+    turn: int
+    t_turn: float
+    ends: bool
+    left: HockeyStick
+    right: HockeyStick
+
+    @staticmethod
+    def on(pair: ShiftPair, spacing: float, low: float, high: float) -> "_Curve":
+        low, high = max(low, pair.infimum), min(high, pair.supremum)
+        ends = math.isfinite(pair.cut) and high == pair.supremum
+        if ends:
+            origin = high  # the last point must be the cut itself
+        else:
+            origin = pair.infimum if pair.beta == 1.0 else 0.0
+        first = math.floor((low - origin) / spacing)
+        last = max(math.ceil((high - origin) / spacing - 1e-6), first + 1)
+        t = origin + np.arange(first, last + 1) * spacing
+        if high == pair.supremum:
+            t[-1] = max(t[-1], high)  # rounding must not leave the top atom beyond the grid
+        turn = int(np.clip(np.searchsorted(t, 0.0, side="right") - 1, 0, len(t) - 1))
+        whole = replace(pair, cut=math.inf)
+        left, right = far_side(whole, t[: turn + 1]), hockey_stick(whole, t[turn:])
+        return _Curve(origin, first, spacing, turn, float(t[turn]), ends, left, right)
+
+    def masses(self, left: Array, right: Array) -> Array:
+        """P-masses x (slope after - slope before) at the grid points.
+
+        The kink of (1 - x)_+ between the two forms is the mass e^t at the turn. Left of the grid the curve is the chord from
+        x = 0; right of it it is constant, or, where the law is cut, its own tangent, which adds no mass.
+        """
+        grow, fall = math.expm1(self.spacing), -math.expm1(-self.spacing)
+        step = np.concatenate([np.diff(left), np.diff(right)])
+        beyond = -float(self.right.slope[-1]) if self.ends else 0.0
+        mass = np.append(step / grow, beyond) - np.insert(step / fall, 0, left[0])
+        mass[self.turn] += math.exp(self.t_turn)
+        return mass
+
+    def moved(self) -> float:
+        """Mean distance to the nearest grid point, in spacings: per cell, the lesser of the masses sent to its two ends."""
+        grow, fall = math.expm1(self.spacing), -math.expm1(-self.spacing)
+        total = 0.0
+        for stick, sign in ((self.left, 1.0), (self.right, -1.0)):
+            step, slope = np.diff(stick.value), sign * stick.slope
+            down = np.maximum(step / grow - slope[:-1], 0.0)
+            up = np.maximum(slope[1:] - step / fall, 0.0)
+            noise = (stick.error[1:] + stick.error[:-1]) / fall
+            total += float(np.minimum(down + noise, up + noise).sum())
+        # the cells left of the grid and at infinite loss are charged in full, though they hold next to nothing
+        total += float(self.left.slope[0]) + (0.0 if self.ends else float(self.right.value[-1]))
+        return min(total * math.exp(self.spacing), 0.5)

@@ -6,14 +6,16 @@ with the larger curve stays larger under composition (Blackwell; Zhu, Dong, Wang
 curves that are linear in x between grid points; the smallest one above joins the exact values by chords
 (connect-the-dots, Doroshenko et al. 2022). It splits the P- and the Q-mass of every cell between the cell's two ends.
 
-Lower bound, from the same law. Couple every loss L with its grid version L~, so that |L~ - L| <= h and, under Q, the mean of
-e^L~ given L is e^L. Exchange them one release at a time. Each exchange raises E_Q(. - e^eps)_+ by at most a quarter of the
-cell's width in x, and only when the cell, moved by all the other losses, holds eps. Summed over the releases,
+Lower bound, from the same law. Couple every loss L with its grid version L~: it goes to one end of its cell or the other, and
+under Q the mean of e^L~ given L is e^L. Exchange them one release at a time. With d the distance of L to the nearest end, in
+spacings h, the exchange raises E_Q(. - e^eps)_+ by at most d (e^h - 1) x, and only when the cell, moved by all the other
+losses, holds eps; and L~ is the farther end with probability at most d e^h. Summed over the releases,
 
-    delta~(eps) - delta(eps)  <=  (e^h - 1)/4 * ( k Pr[|S~ - eps| <= (k + 1) h] + times * Pr[J > k] ),
+    delta~(eps) - delta(eps)  <=  (e^h - 1) e^h ( k Pr[|S~ - eps| <= (2k + 1) h] + times Pr[more than k] ),
 
-S~ the composed grid loss and J the number of losses that were moved at all: every one, except that both atoms of a Laplace
-loss can be put on the grid. The difference is O(h^2), and knows of no smoothness.
+S~ the composed grid loss, and k a bound on the sum of all d and on the number of farther ends that both exceed with negligible
+probability (Chernoff for independent variables in [0, 1]); never more than times/2 and times. The difference is O(h^2) and
+asks for no smoothness. Losses that lie on the grid, such as the atoms of a Laplace loss, or far closer to it than h, cost nothing.
 
 Composition. Masses are tilted by e^{theta t}, so that the transform's rounding is relative to the answer, and wrapped to a
 window W; what wraps is the same one-sided alias sum as (2) of `accounting.contour`, bounded by Chernoff for the lattice's
@@ -37,6 +39,7 @@ from ggdp.privacy_loss.shift_pair import Array
 _UNIT_ROUNDOFF = 2.0**-53
 _MOST_POINTS = 2**21
 _MOST_CELLS = 400_000
+_COARSEST = 0.01  # first spacing tried, against the length over which delta falls by a factor e
 
 Laws = Sequence[tuple[GridLaw, int]]
 
@@ -61,7 +64,8 @@ class Lattice:
     infinite: float
     excess: float
     moved: float
-    never_moved: float
+    reach: float
+    unlikely: float
     growth: float
 
     def log_delta(self, epsilon: float) -> LogDelta:
@@ -91,13 +95,12 @@ class Lattice:
 
     def _inflation(self, epsilon: float) -> float:
         """By how much moving losses to the grid can have raised delta at epsilon, relative to e^base."""
-        reach = (self.moved + 1.0) * self.spacing * (1.0 + 1e-9)
-        low, high = np.searchsorted(self.loss, [epsilon - reach, epsilon + reach], side="left")
+        low, high = np.searchsorted(self.loss, [epsilon - self.reach, epsilon + self.reach], side="left")
         if low == 0:
             return math.inf
         near = float(self.above[low] - self.above[min(high + 1, len(self.above) - 1)])
-        near += self.rounding * math.exp(min(self.growth * reach, 600.0))
-        return 0.25 * math.expm1(self.spacing) * (self.moved * near + self.never_moved)
+        near += self.rounding * math.exp(min(self.growth * self.reach, 600.0))
+        return math.expm1(self.spacing) * math.exp(self.spacing) * (self.moved * near + self.unlikely)
 
 
 def build(parts: Parts, plan: TiltPlan, saddle: Saddle, tolerance: float) -> Lattice:
@@ -108,39 +111,50 @@ def build(parts: Parts, plan: TiltPlan, saddle: Saddle, tolerance: float) -> Lat
     """
     spans = [_span(plan, saddle, index) for index in range(len(parts))]
     window = _window(plan, saddle)
-    moved = _moved_at_most(parts, saddle, aligned=len(parts) == 1)
-    ideal = math.sqrt(tolerance / (0.5 * moved * (moved + 1.0) * saddle.theta * (1.0 + saddle.theta)))
-    widest = max(high - low for low, high in spans)
-    spacing = max(ideal, 1.5 * window / _MOST_POINTS, widest / _MOST_CELLS)
-    if len(parts) == 1 and parts[0][0].beta == 1.0:  # both atoms of a Laplace loss on the grid
-        between = parts[0][0].supremum - parts[0][0].infimum
-        spacing = between / math.ceil(between / spacing)
+    finest = max(1.5 * window / _MOST_POINTS, max(high - low for low, high in spans) / _MOST_CELLS)
+    spacing = max(_COARSEST / (saddle.theta + 1.0), finest)
+    while True:
+        lattice = _on_grid(parts, spans, saddle, window, _aligned(parts, spacing))
+        width = lattice.log_delta(saddle.epsilon).ledger.discretization
+        if width <= tolerance or spacing <= finest:
+            return lattice
+        spacing = max(finest, spacing * min(0.8 * math.sqrt(tolerance / width), 0.25))
+
+
+def _aligned(parts: Parts, spacing: float) -> float:
+    """A spacing, no coarser, that puts both atoms of a Laplace loss on the grid when all releases are alike."""
+    pair = parts[0][0]
+    if len(parts) > 1 or pair.beta != 1.0 or math.isfinite(pair.cut):
+        return spacing
+    between = pair.supremum - pair.infimum
+    return between / math.ceil(between / spacing)
+
+
+def _on_grid(
+    parts: Parts, spans: Sequence[tuple[float, float]], saddle: Saddle, window: float, spacing: float
+) -> Lattice:
     size = 1 << max(6, math.ceil(math.log2(1.5 * window / spacing)))
     negligible = 1e-11 * math.exp(saddle.log_delta)
     laws = [
         (discretize(pair, spacing, *span, negligible / times), times)
         for (pair, times), span in zip(parts, spans, strict=True)
     ]
-    return _compose(laws, saddle, size, spacing, moved)
+    return _compose(laws, saddle, size, spacing)
 
 
-def _moved_at_most(parts: Parts, saddle: Saddle, *, aligned: bool) -> float:
-    """A count k of moved losses that is exceeded with probability far below delta."""
-    most = float(sum(times for _, times in parts))
-    if not aligned or parts[0][0].beta != 1.0:
-        return most
-    pair, times = parts[0]
-    rare = saddle.log_delta - 30.0 - math.log(times)
-    mean = times * pair.interior_mass
-    count = max(mean, 1.0)
-    while count < most and _log_binomial_tail(mean, count) > rare:
-        count = math.ceil(1.1 * count + 1.0)
-    return min(float(count), most)
+def _moved_at_most(laws: Laws, rare: float) -> tuple[float, float]:
+    """k for a sum of independent distances, and log of the probability that it is exceeded."""
+    mean = sum(times * law.moved for law, times in laws)
+    most = float(sum(times for _, times in laws))
+    count = max(2.0 * mean, 1.0)
+    while count < most and _log_tail(mean, count) > rare:
+        count *= 1.1
+    return (count, _log_tail(mean, count)) if count < most else (most, -math.inf)
 
 
-def _log_binomial_tail(mean: float, count: float) -> float:
-    """Chernoff: log Pr[J > count] <= count - mean - count log(count / mean) for a sum of independent indicators."""
-    return count - mean - count * math.log(count / mean) if count > mean else 0.0
+def _log_tail(mean: float, count: float) -> float:
+    """Chernoff: log Pr[sum > count] <= count - mean - count log(count / mean), for independent terms in [0, 1]."""
+    return count - mean - count * math.log(count / mean) if count > mean > 0.0 else 0.0
 
 
 def _span(plan: TiltPlan, saddle: Saddle, index: int) -> tuple[float, float]:
@@ -167,7 +181,7 @@ def _window(plan: TiltPlan, saddle: Saddle) -> float:
     return max(best, -allowed / saddle.theta, 4.0 * saddle.deviation)
 
 
-def _compose(laws: Laws, saddle: Saddle, size: int, spacing: float, moved: float) -> Lattice:
+def _compose(laws: Laws, saddle: Saddle, size: int, spacing: float) -> Lattice:
     half = size // 2 + 1
     log_transform, slip = np.zeros(half, dtype=np.complex128), np.zeros(half)
     per_entry = 6.0 * math.log2(size) * _UNIT_ROUNDOFF
@@ -187,11 +201,11 @@ def _compose(laws: Laws, saddle: Saddle, size: int, spacing: float, moved: float
         error = np.minimum(np.nan_to_num(error, nan=1.0, posinf=1.0), 1.0) + modulus * per_entry
     entries = np.maximum(np.fft.irfft(power, size), 0.0)
     # every entry of the inverse is off by no more than the mean of what its inputs, two conjugate halves, are off by
-    return _unrolled(laws, saddle, spacing, entries, 2.0 * float(error.sum()) / size, log_phi, moved)
+    return _unrolled(laws, saddle, spacing, entries, 2.0 * float(error.sum()) / size, log_phi)
 
 
 def _unrolled(
-    laws: Laws, saddle: Saddle, spacing: float, entries: Array, entry_error: float, log_phi: float, moved: float
+    laws: Laws, saddle: Saddle, spacing: float, entries: Array, entry_error: float, log_phi: float
 ) -> Lattice:
     """Untilt the entries over one period around the centre and sum them up from the right."""
     theta, centre, size = saddle.theta, saddle.epsilon, len(entries)
@@ -214,10 +228,9 @@ def _unrolled(
     ulps = size + 64.0 + 8.0 * (abs(log_phi) + theta * (abs(centre) + places))
     rounding = noise + ulps * _UNIT_ROUNDOFF * float(above[np.searchsorted(loss, centre)])
     tail, alias = _wrapped(laws, saddle, 0.6 * period, period, base)
-    total = sum(times for _, times in laws)
     unit = math.exp(min(-base, 700.0))
-    mean = sum(times * law.moved_mass for law, times in laws)
-    never = total * math.exp(_log_binomial_tail(mean, moved)) if moved < total else 0.0
+    total = float(sum(times for _, times in laws))
+    count, log_unlikely = _moved_at_most(laws, saddle.log_delta - 30.0 - math.log(total))
     return Lattice(
         loss=loss,
         spacing=spacing,
@@ -230,8 +243,9 @@ def _unrolled(
         alias=alias,
         infinite=unit * sum(times * (law.infinite + law.excess_mass) for law, times in laws),
         excess=math.expm1(min(sum(times * law.excess_factor for law, times in laws), 600.0)),
-        moved=moved,
-        never_moved=unit * never,
+        moved=min(count, 0.5 * total),
+        reach=(min(2.0 * count, total) + 1.0) * spacing * (1.0 + 1e-9),
+        unlikely=unit * 2.0 * total * math.exp(log_unlikely),
         growth=theta + 12.0 / saddle.deviation + 1.0,
     )
 

@@ -2,12 +2,12 @@
 """The questions people ask: epsilon at a delta, delta at an epsilon, and the whole curve."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from ggdp import arguments
-from ggdp.accounting import contour, lattice, moments
+from ggdp.accounting import contour, lattice, moments, rare
 from ggdp.accounting.bounds import Bounds, ErrorLedger
 from ggdp.accounting.closed_form import ClosedForm
 from ggdp.accounting.curve import Curve, EpsilonSandwich, LogDelta, crossing
@@ -133,11 +133,11 @@ def _releases(parts: Parts) -> int:
 Engine = Callable[[Parts, TiltPlan, Saddle], Curve]
 
 
-def _engines() -> list[tuple[str, Engine]]:
-    def grid(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Curve:
-        return lattice.build(parts, plan, saddle, 3e-7 * max(saddle.theta * saddle.epsilon, 1e-2))
+def _grid(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Curve:
+    return lattice.build(parts, plan, saddle, 3e-7 * max(saddle.theta * saddle.epsilon, 1e-2))
 
-    return [("contour", contour.draw), ("lattice", grid)]
+
+_ENGINES: tuple[tuple[str, Engine], ...] = (("contour", contour.draw), ("lattice", _grid))
 
 
 def _epsilon_of(parts: Parts, target: float) -> Bounds:
@@ -151,9 +151,9 @@ def _epsilon_of(parts: Parts, target: float) -> Bounds:
         return _as_bounds(crossing(curve, target, start, 0.1 * start), "closed form", ceiling)
     plan = TiltPlan.of(parts, -target)
     best: Bounds | None = None
-    for name, engine in _engines():
+    for name, attempt in _attempts(parts, plan, target):
         try:
-            found = _by_engine(engine, parts, plan, target)
+            found = attempt()
         except CannotCertifyError:
             continue
         answer = _as_bounds(found, name, ceiling)
@@ -161,6 +161,36 @@ def _epsilon_of(parts: Parts, target: float) -> Bounds:
         if best.width <= _GOOD_WIDTH * best.upper:
             return best
     return _with_moments(parts, plan, target, ceiling, best)
+
+
+def _attempts(parts: Parts, plan: TiltPlan, target: float) -> Iterator[tuple[str, Callable[[], EpsilonSandwich]]]:
+    """Ways to an answer, the cheapest first."""
+    yield "contour", lambda: _by_engine(contour.draw, parts, plan, target)
+    if any(pair.rate < 1.0 and pair.up > 0.0 for pair, _ in parts):
+        for name, engine in _ENGINES:
+            yield f"{name} with rare event", lambda engine=engine: _with_rare(engine, parts, plan, target)
+    yield "lattice", lambda: _by_engine(_grid, parts, plan, target)
+
+
+def _with_rare(engine: Engine, parts: Parts, plan: TiltPlan, target: float) -> EpsilonSandwich:
+    guess = rare.planned_epsilon(parts, plan, target)
+    found: EpsilonSandwich | None = None
+    for _ in range(3):
+        split = rare.cut(parts, plan, 1.05 * guess, target)
+        saddle = saddle_for_epsilon(split.plan, guess)
+        try:
+            curve = rare.RareSplit(engine(split.parts, split.plan, saddle), split.rare)
+            again = crossing(curve, target, guess, 0.04 * guess)
+        except CannotCertifyError:
+            if found is None:
+                raise
+            return found
+        found = again if found is None or again.upper - again.lower < found.upper - found.lower else found
+        if found.upper - found.lower <= _GOOD_WIDTH * found.upper or abs(found.estimate - guess) < 1e-3 * guess:
+            break
+        guess = found.estimate
+    assert found is not None
+    return found
 
 
 def _by_engine(engine: Engine, parts: Parts, plan: TiltPlan, target: float) -> EpsilonSandwich:
@@ -227,18 +257,34 @@ def _delta_of(parts: Parts, epsilon: float) -> Bounds:
     plan = TiltPlan.of(parts)
     saddle = saddle_for_epsilon(plan, epsilon)
     best: Bounds | None = None
-    for name, engine in _engines():
+    for name, attempt in _delta_attempts(parts, plan, saddle, epsilon):
         try:
-            answer = _delta_bounds(engine(parts, plan, saddle).log_delta(epsilon), name)
+            answer = _delta_bounds(attempt().log_delta(epsilon), name)
         except CannotCertifyError:
             continue
         best = answer if best is None else _both(best, answer)
-        if best.width <= 2e-7 * best.upper:
+        if best.width <= _GOOD_WIDTH * best.upper:
             return best
     upper = math.exp(moments.log_delta_above(parts, plan, saddle.theta, epsilon))
     lower = math.exp(moments.log_delta_below(parts, epsilon))
     wide = Bounds(min(lower, upper), upper, upper, "moments")
     return wide if best is None else _both(best, wide)
+
+
+def _delta_attempts(
+    parts: Parts, plan: TiltPlan, saddle: Saddle, epsilon: float
+) -> Iterator[tuple[str, Callable[[], Curve]]]:
+    yield "contour", lambda: contour.draw(parts, plan, saddle)
+    if any(pair.rate < 1.0 and pair.up > 0.0 for pair, _ in parts):
+        for name, engine in _ENGINES:
+            yield f"{name} with rare event", lambda engine=engine: _rare_curve(engine, parts, plan, epsilon)
+    yield "lattice", lambda: _grid(parts, plan, saddle)
+
+
+def _rare_curve(engine: Engine, parts: Parts, plan: TiltPlan, epsilon: float) -> Curve:
+    guess = max(epsilon, 1e-14)
+    split = rare.cut(parts, plan, guess, saddle_for_epsilon(plan, guess).log_delta)
+    return rare.RareSplit(engine(split.parts, split.plan, saddle_for_epsilon(split.plan, guess)), split.rare)
 
 
 def _delta_bounds(found: LogDelta, method: str) -> Bounds:

@@ -7,7 +7,7 @@ choose a contour or a window, and a poor choice makes an answer wide, not wrong.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -72,6 +72,15 @@ class TiltPlan:
         return Cumulants(
             float(self.times @ (peak + np.log(total))), float(self.times @ mean), float(self.times @ spread)
         )
+
+    @property
+    def log_times(self) -> Array:
+        """log of the count of the part each node belongs to."""
+        return np.repeat(np.log(self.times), self._lengths())
+
+    def below(self, ceiling: float) -> "TiltPlan":
+        """The plan of the laws restricted to losses up to a ceiling."""
+        return replace(self, log_mass=np.where(self.loss <= ceiling, self.log_mass, -1e5))
 
     def part(self, index: int) -> tuple[Array, Array, float]:
         """Losses, log masses and count of one part."""
@@ -145,7 +154,7 @@ def _root(rising: Callable[[float], float]) -> float:
 def _rough_nodes(pair: ShiftPair, depth: float) -> tuple[Array, Array, Array]:
     """Losses and log P-masses at Gauss nodes, panels as wide as a tilted density can be narrow."""
     reach = depth ** (1.0 / pair.beta)
-    low, high = pair.down - min(reach, 90.0 ** (1.0 / pair.beta)), pair.up + reach
+    low, high = pair.down - min(reach, 90.0 ** (1.0 / pair.beta)), min(pair.up + reach, pair.cut)
     kinks = pair.kinks
     # squeezed towards the middle, so that a shift tiny against the noise still gets its share of the scan
     scan = np.unique(
@@ -158,7 +167,7 @@ def _rough_nodes(pair: ShiftPair, depth: float) -> tuple[Array, Array, Array]:
     density = 0.8 * density / np.maximum(1.0, far ** (1.0 - 0.5 * pair.beta)) + 0.35 / (near + 1e-3)
     count = np.concatenate([[0.0], np.cumsum(0.5 * (density[1:] + density[:-1]) * np.diff(scan))])
     edges = np.interp(np.linspace(0.0, count[-1], max(24, math.ceil(count[-1]))), count, scan)
-    edges = np.unique(np.concatenate([edges, kinks]))
+    edges = np.unique(np.concatenate([edges, [kink for kink in kinks if kink < high]]))
     half, centre = 0.5 * np.diff(edges), 0.5 * (edges[1:] + edges[:-1])
     unit, weight = np.polynomial.legendre.leggauss(_NODES)
     z = (centre[:, None] + half[:, None] * unit).ravel()

@@ -53,13 +53,10 @@ def far_side(pair: ShiftPair, t: Array) -> HockeyStick:
     return _half_line(pair, t, z, residual, -1.0)
 
 
-def end_slopes(pair: ShiftPair) -> tuple[float, float]:
-    """e^t times the Q-mass of the atoms at the smallest and the largest loss, which only Laplace noise has."""
-    if pair.beta != 1.0:
-        return 0.0, 0.0
-    bottom = np.exp(pair.infimum) * _mixture(pair, np.array([-pair.down]), -pair.down)
-    top = np.exp(pair.supremum) * _mixture(pair, np.array([pair.up]), pair.down)
-    return float(bottom[0]), float(top[0])
+def survivals(pair: ShiftPair, z: float) -> tuple[float, float, float]:
+    """Pr[N(up) > z], Pr[N(down) > z] and Pr[N(0) > z]."""
+    up, down, still = _survival(pair.beta, z - np.array([pair.up, pair.down, 0.0]))
+    return float(up), float(down), float(still)
 
 
 def _half_line(pair: ShiftPair, t: Array, z: Array, residual: Array, side: float) -> HockeyStick:
@@ -105,11 +102,6 @@ def _far_out(
     )
 
 
-def _mixture(pair: ShiftPair, z: Array, shift: float) -> Array:
-    """Pr[(1-rate) N(0) + rate N(shift) > z]."""
-    return np.asarray((1.0 - pair.rate) * _survival(pair.beta, z) + pair.rate * _survival(pair.beta, z - shift))
-
-
 def _log_mixture(pair: ShiftPair, z: Array, shift: float) -> Array:
     moved = _log_survival(pair.beta, z - shift)
     if pair.rate == 1.0:
@@ -148,7 +140,7 @@ def thresholds(pair: ShiftPair, t: Array) -> tuple[Array, Array]:
         low, high = np.where(residual < 0.0, z, low), np.where(residual > 0.0, z, high)
         with np.errstate(divide="ignore", invalid="ignore"):
             newton = z - residual / pair.loss_slope(z)
-        z = np.where((newton > low) & (newton < high), newton, np.where(residual == 0.0, z, 0.5 * (low + high)))
+        z = np.where((newton >= low) & (newton <= high), newton, np.where(residual == 0.0, z, 0.5 * (low + high)))
     residual = np.abs(pair.loss(z) - wanted)
     beyond = np.where(t >= pair.supremum, np.inf, table[-1])
     before = np.where(t <= pair.infimum, -np.inf, table[0])

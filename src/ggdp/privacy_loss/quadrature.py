@@ -100,10 +100,12 @@ def tail_ends(pair: ShiftPair, theta: float, log_phi: float, depth: float = 44.0
         return float(log_tilted(pair, np.float64(-u), theta)) - math.log(pair.beta * u**power)
 
     enough = log_phi - depth
-    high = _first_below(right, 1.001 * pair.up + 1e-3, enough)
     low = _first_below(left, 1e-3 - pair.down, enough)
-    share = math.exp(min(right(high) - log_phi, 0.0)) + math.exp(min(left(low) - log_phi, 0.0))
-    return -low, high, share
+    share = math.exp(min(left(low) - log_phi, 0.0))
+    if math.isfinite(pair.cut) and right(pair.cut) > enough:
+        return -low, pair.cut, share  # the law ends here, nothing is left out
+    high = min(_first_below(right, 1.001 * pair.up + 1e-3, enough), pair.cut)
+    return -low, high, share + math.exp(min(right(high) - log_phi, 0.0))
 
 
 def _first_below(bound, start: float, enough: float) -> float:  # type: ignore[no-untyped-def]

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammainc
 
 Array = NDArray[np.float64]
 
@@ -32,12 +31,17 @@ _LARGE_LOG_ODDS = 30.0
 
 @dataclass(frozen=True)
 class ShiftPair:
-    """P = (1-rate) N(0) + rate N(up) against Q = (1-rate) N(0) + rate N(down), unit scale."""
+    """P = (1-rate) N(0) + rate N(up) against Q = (1-rate) N(0) + rate N(down), unit scale.
+
+    With a finite `cut` both laws are restricted to noise up to it, and weigh less than one: `accounting.rare` treats the
+    noise beyond apart.
+    """
 
     beta: float
     up: float
     down: float
     rate: float
+    cut: float = math.inf
 
     @property
     def kinks(self) -> tuple[float, ...]:
@@ -47,7 +51,14 @@ class ShiftPair:
     @property
     def supremum(self) -> float:
         """The largest loss, reached as z -> infinity; infinite unless the tails are Laplace or Q keeps N(0)."""
+        if math.isfinite(self.cut):
+            return float(self.loss(np.float64(self.cut)))
         return self._limit(self.up) - self._limit(self.down)
+
+    @property
+    def reverse(self) -> "ShiftPair":
+        """The pair (Q, P), reflected so that its loss, minus this one's, is non-decreasing again."""
+        return ShiftPair(self.beta, -self.down, -self.up, self.rate)
 
     @property
     def infimum(self) -> float:
@@ -114,13 +125,6 @@ class ShiftPair:
         up = self.share(z, self.up) * self.log_odds_slope(z, self.up) if self.up else 0.0
         down = self.share(z, self.down) * self.log_odds_slope(z, self.down) if self.down else 0.0
         return np.asarray(up - down + np.zeros_like(z))
-
-    @property
-    def interior_mass(self) -> float:
-        """Pr under P of noise strictly between down and up, where even the loss of Laplace noise is not constant."""
-        half_inside = [0.5 * float(gammainc(1.0 / self.beta, abs(end) ** self.beta)) for end in (self.up, self.down)]
-        moved = 0.5 * float(gammainc(1.0 / self.beta, (self.up - self.down) ** self.beta))
-        return (1.0 - self.rate) * sum(half_inside) + self.rate * (moved if self.up else half_inside[1])
 
     @property
     def log_normalizer(self) -> float:
