@@ -50,7 +50,8 @@ def test_importing_the_package_imports_nothing_heavy():
 
 
 def test_importing_the_package_takes_less_than_half_a_second():
-    code = "import time; start = time.perf_counter(); import ggdp; print(time.perf_counter() - start)"
+    # Processor time, so that a busy machine does not fail a light import.
+    code = "import time; start = time.process_time(); import ggdp; print(time.process_time() - start)"
     assert min(float(in_a_fresh_process(code)) for _ in range(6)) < 0.5
 
 

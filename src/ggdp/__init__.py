@@ -1,20 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """Differential privacy with Generalized Gaussian noise."""
 
-from ggdp.distributions import Gaussian, GeneralizedGaussian, Laplace
+from ggdp.accounting import Bounds, Estimate, delta, epsilon, privacy_curve
+from ggdp.distributions import Gaussian, GeneralizedGaussian, Laplace, SecureGenerator, secure_generator
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, PoissonSampled, release
 from ggdp.selection import noisy_argmax
 
 __all__ = [
     "AdditiveNoise",
     "Adjacency",
+    "Bounds",
     "Composed",
+    "Estimate",
     "Gaussian",
     "GeneralizedGaussian",
     "Laplace",
     "PoissonSampled",
+    "SecureGenerator",
+    "delta",
+    "epsilon",
     "noisy_argmax",
+    "privacy_curve",
     "release",
+    "secure_generator",
     "version",
 ]
 
