@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ggdp.accounting import epsilon
 from ggdp.distributions import GeneralizedGaussian
 from ggdp.mechanisms import AdditiveNoise, Composed, PoissonSampled, release
 from ggdp.reporting.example_data import READERS_BY_BRANCH, VOTES_BY_NAME
@@ -70,7 +71,6 @@ NUM_PROGRESS_STEPS = 4 * len(BETAS)
 def _case(
     beta: float, target: Target, rng: np.random.Generator | None, on_progress: Callable[[str], None]
 ) -> Case:
-    from ggdp.accounting import epsilon
     from ggdp.calibration import calibrate_scale
 
     on_progress(f"beta = {beta:g}: calibrating")
@@ -101,9 +101,7 @@ def _case(
 
 def _training_epsilon(beta: float, steps: int, target: Target) -> float:
     """Epsilon of DP-SGD, clipped where one coordinate answers for all: in l_1, and in l_2 at beta = 2."""
-    from ggdp.accounting import epsilon
-
     noise = GeneralizedGaussian.from_noise_multiplier(beta, target.training_noise_multiplier)
     step = AdditiveNoise(noise, sensitivity=1.0, norm=2.0 if beta == 2.0 else 1.0)
     run = Composed(PoissonSampled(step, target.training_rate), times=steps)
-    return float(epsilon(run, delta=target.delta).upper)
+    return epsilon(run, delta=target.delta).upper
