@@ -13,9 +13,9 @@ COLUMNS = (
     "std",
     "epsilon",
     "DP-SGD epsilon",
-    "mean |error|",
-    "noisy winner",
-    "true winner found",
+    "error",
+    "winner",
+    "right",
 )
 
 _STYLE = """
@@ -33,10 +33,10 @@ def table_rows(study: Study) -> list[tuple[str, ...]]:
     return [
         (
             f"{case.beta:g}",
-            f"{case.scale:.6g}",
-            f"{case.std:.6g}",
-            f"{case.achieved_epsilon:.6f}",
-            f"{case.training_epsilon[-1]:.6f}",
+            f"{case.scale:.4f}",
+            f"{case.std:.4f}",
+            f"{case.achieved_epsilon:.4f}",
+            f"{case.training_epsilon[-1]:.4f}",
             f"{case.mean_absolute_error:.2f}",
             case.winner,
             f"{100.0 * case.true_winner_prob:.1f}%",
@@ -65,7 +65,8 @@ def page(study: Study, version: str) -> str:
 <h1>Three noises of equal privacy</h1>
 <p>Each row is Generalized Gaussian noise with density proportional to exp(-(|x|/scale)^beta), calibrated to
 {escape(goal)} for neighbours that add or remove one record. It was added to twelve counts of a made-up town's
-libraries and to the votes on a bridge's name. Both epsilons are certified upper bounds. The training run is
+libraries (error: mean absolute error) and to the votes on a bridge's name (right: how often the winner is the
+true one). Both epsilons are certified upper bounds. The training run is
 {escape(run)}, with gradients clipped in the l1 norm (beta = 1 and 1.5) or the l2 norm (beta = 2).</p>
 {_table(study)}
 {"".join(_figure(figures.png(figure), caption) for figure, caption in pictures)}
