@@ -34,7 +34,7 @@ from ggdp.accounting.curve import LogDelta
 from ggdp.accounting.grid_law import GridLaw, discretize
 from ggdp.accounting.tilt import Parts, Saddle, TiltPlan
 from ggdp.privacy_loss.quadrature import CannotCertifyError
-from ggdp.privacy_loss.shift_pair import Array
+from ggdp.privacy_loss.shift_pair import Array, ShiftPair
 
 _UNIT_ROUNDOFF = 2.0**-53
 _MOST_POINTS = 2**21
@@ -109,7 +109,7 @@ def build(parts: Parts, plan: TiltPlan, saddle: Saddle, tolerance: float) -> Lat
     Raises:
         CannotCertifyError: the window misses the answer.
     """
-    spans = [_span(plan, saddle, index) for index in range(len(parts))]
+    spans = [_span(pair, plan, saddle, index) for index, (pair, _) in enumerate(parts)]
     window = _window(plan, saddle)
     finest = max(1.5 * window / _MOST_POINTS, max(high - low for low, high in spans) / _MOST_CELLS)
     spacing = max(_COARSEST / (saddle.theta + 1.0), finest)
@@ -157,7 +157,7 @@ def _log_tail(mean: float, count: float) -> float:
     return count - mean - count * math.log(count / mean) if count > mean > 0.0 else 0.0
 
 
-def _span(plan: TiltPlan, saddle: Saddle, index: int) -> tuple[float, float]:
+def _span(pair: ShiftPair, plan: TiltPlan, saddle: Saddle, index: int) -> tuple[float, float]:
     """Losses of one part that can matter: tilted mass below, mass at infinity above, both negligible."""
     loss, log_mass, times = plan.part(index)
     tilted = log_mass + saddle.theta * loss
@@ -166,8 +166,10 @@ def _span(plan: TiltPlan, saddle: Saddle, index: int) -> tuple[float, float]:
     from_right = np.logaddexp.accumulate(log_mass[::-1])[::-1]
     low = loss[max(int((from_left < -42.0 - math.log(times)).sum()) - 1, 0)]
     enough = saddle.log_delta - 34.0 - math.log(times)
-    high = loss[min(int((from_right > enough).sum()), len(loss) - 1)]
-    return float(low), float(max(high, low))
+    beyond = int((from_right > enough).sum())
+    if beyond >= len(loss) - 1 and math.isfinite(pair.supremum):
+        return float(low), pair.supremum
+    return float(low), float(max(loss[min(beyond, len(loss) - 1)], low))
 
 
 def _window(plan: TiltPlan, saddle: Saddle) -> float:
@@ -215,11 +217,11 @@ def _unrolled(
     start = math.floor((centre - 0.2 * period - origin) / spacing)
     loss = origin + (start + np.arange(size)) * spacing
     with np.errstate(over="ignore", under="ignore"):
-        untilt = np.exp(-theta * (loss - centre))
+        untilt = np.exp(-np.maximum(theta * (loss - centre), -600.0))  # further left no epsilon is asked for
         decayed = np.exp(-np.maximum(loss - centre, -600.0))
-    mass = np.roll(entries, -((start - first) % size)) * untilt
-    above = np.append(np.cumsum(mass[::-1])[::-1], 0.0)
-    scaled = np.append(np.cumsum((mass * decayed)[::-1])[::-1], 0.0)
+        mass = np.roll(entries, -((start - first) % size)) * untilt
+        above = np.append(np.cumsum(mass[::-1])[::-1], 0.0)
+        scaled = np.append(np.cumsum((mass * decayed)[::-1])[::-1], 0.0)
     base = log_phi - theta * centre
     beyond = loss > centre
     noise = entry_error * float((untilt[beyond] * -np.expm1(centre - loss[beyond])).sum())

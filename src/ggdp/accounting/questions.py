@@ -18,7 +18,8 @@ from ggdp.privacy_loss.quadrature import CannotCertifyError
 
 MOST_EPSILON = 2000.0
 LEAST_LOG_DELTA = math.log(1e-100)
-_GOOD_WIDTH = 2e-7  # relative width of epsilon at which an engine's answer is taken as it is
+_GOOD_WIDTH = 2e-7  # relative width at which an engine's answer is taken as it is
+_FAIR_WIDTH = 1e-6  # and after the second engine too
 
 
 def epsilon(
@@ -158,7 +159,7 @@ def _epsilon_of(parts: Parts, target: float) -> Bounds:
             continue
         answer = _as_bounds(found, name, ceiling)
         best = answer if best is None else _both(best, answer)
-        if best.width <= _GOOD_WIDTH * best.upper:
+        if best.width <= (_GOOD_WIDTH if name == "contour" else _FAIR_WIDTH) * best.upper:
             return best
     return _with_moments(parts, plan, target, ceiling, best)
 
@@ -263,7 +264,7 @@ def _delta_of(parts: Parts, epsilon: float) -> Bounds:
         except CannotCertifyError:
             continue
         best = answer if best is None else _both(best, answer)
-        if best.width <= _GOOD_WIDTH * best.upper:
+        if best.width <= (_GOOD_WIDTH if name == "contour" else _FAIR_WIDTH) * best.upper:
             return best
     upper = math.exp(moments.log_delta_above(parts, plan, saddle.theta, epsilon))
     lower = math.exp(moments.log_delta_below(parts, epsilon))

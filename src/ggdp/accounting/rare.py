@@ -8,11 +8,13 @@ that some release exceeds its cut, S the total loss. Then, exactly,
     delta(eps) = [P(E) - e^eps Q(E)]  +  E_Q[(e^eps - e^S)_+ ; E]  +  delta of the laws restricted to noise below the cut.
 
 The first bracket is a product of closed forms. If each cut carries a loss of at least eps + r, the middle term is at most
-e^eps Q(E) Q(the other losses sum to less than -r), by Chernoff for the reversed pair, whose loss is minus this one's under Q; r is
-chosen to make that negligible. The third term has bounded losses, and the engines are at home again.
+e^eps Q(E) Q(the other losses sum to less than -r). That probability is bounded by Chernoff for the reversed pair, whose loss is
+minus this one's under Q, restricted in its turn to losses up to some c, plus the chance that a loss exceeds c; r is chosen to
+make it negligible. The third term has bounded losses, and the engines are at home again.
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,7 +25,7 @@ from ggdp.accounting.tilt import Parts, TiltPlan, saddle_for_epsilon
 from ggdp.privacy_loss.hockey_stick import survivals, thresholds
 from ggdp.privacy_loss.quadrature import CannotCertifyError, certified_nodes
 
-_NEGLIGIBLE = -32.0  # log of the middle term aimed at, relative to delta
+_NEGLIGIBLE = -18.0  # log of the middle term aimed at, relative to delta
 _UNIT_ROUNDOFF = 2.0**-53
 _ULPS = 2000.0  # of a survival function at the cut, exponent included
 
@@ -93,11 +95,72 @@ class RareSplit:
 
 @dataclass(frozen=True)
 class Cut:
-    """Where to cut, planned: parts restricted to noise below their cuts, and the tilt that bounds the middle term."""
+    """Parts restricted to noise below their cuts, their plan, and the event beyond."""
 
     parts: Parts
     plan: TiltPlan
     rare: Rare
+
+
+@dataclass(frozen=True)
+class _Reach:
+    """How far beyond epsilon to cut, and what shows that it is enough.
+
+    Attributes:
+        distance: r.
+        tilt: of the Chernoff bound; infinite where even the smallest losses cannot undo r.
+        ceiling: loss of the reversed pairs up to which the bound is taken.
+    """
+
+    distance: float
+    tilt: float
+    ceiling: float
+
+
+@dataclass(frozen=True)
+class _Planner:
+    """A composition, its reversal, and rough nodes of both."""
+
+    parts: Parts
+    plan: TiltPlan
+    reverse: Parts
+    back: TiltPlan
+
+    @staticmethod
+    def of(parts: Parts, plan: TiltPlan) -> "_Planner":
+        reverse = tuple((pair.reverse, times) for pair, times in parts)
+        return _Planner(parts, plan, reverse, TiltPlan.of(reverse))
+
+    def reach(self, epsilon: float, log_delta: float) -> _Reach:
+        """The smallest r found for which the other losses, under Q, sum to less than -r with negligible probability."""
+        floor = -sum(times * pair.infimum for pair, times in self.parts) * (1.0 + 1e-9) + 1e-15 * epsilon
+        exceed = self.plan.loss > epsilon
+        mass_q = float(np.exp((self.plan.log_mass + self.plan.log_times - self.plan.loss)[exceed]).sum())
+        allowed = log_delta + _NEGLIGIBLE - epsilon - math.log(mass_q + 1e-300)
+        best = _Reach(floor, math.inf, math.inf)
+        for ceiling, log_left in self._ceilings():
+            if log_left > allowed - 1.0:
+                continue
+            kept = self.back.below(ceiling)
+            spread = math.sqrt(kept.cumulants(1e-3 / (1.0 + epsilon)).curvature)
+            for tilt in np.geomspace(0.3, 100.0, 12) / max(spread, 1e-300):
+                distance = (float(kept.times @ kept.log_phis(float(tilt))) - allowed + 0.5) / float(tilt)
+                if 0.0 <= distance < best.distance:
+                    best = _Reach(distance, float(tilt), ceiling)
+        return best
+
+    def _ceilings(self) -> Iterator[tuple[float, float]]:
+        """Losses up to which the reversed pairs may be restricted, with log of the chance that any exceeds them."""
+        if all(math.isfinite(pair.supremum) for pair, _ in self.reverse):
+            yield math.inf, -math.inf
+            return
+        order = np.argsort(self.back.loss)
+        loss, log_mass = self.back.loss[order], (self.back.log_mass + self.back.log_times)[order]
+        log_left = np.logaddexp.accumulate(log_mass[::-1])[::-1]
+        for level in np.arange(-8.0, -76.0, -6.0):
+            place = int(np.searchsorted(-log_left, -level))
+            if place < len(loss):
+                yield float(loss[place]), float(log_left[place])
 
 
 def cut(parts: Parts, plan: TiltPlan, epsilon: float, log_delta: float) -> Cut:
@@ -106,30 +169,27 @@ def cut(parts: Parts, plan: TiltPlan, epsilon: float, log_delta: float) -> Cut:
     Raises:
         CannotCertifyError: nothing to cut, or the Chernoff bound of the middle term is out of reach.
     """
-    reverse = tuple((pair.reverse, times) for pair, times in parts)
-    back = TiltPlan.of(reverse)
-    reach, tilt = _reach(parts, plan, back, epsilon, log_delta)
-    pieces, cuts = [], []
+    planner = _Planner.of(parts, plan)
+    reach = planner.reach(epsilon, log_delta)
+    pieces = []
     for pair, times in parts:
-        place = float(thresholds(pair, np.array([epsilon + reach]))[0][0])
-        cuts.append(place)
+        place = float(thresholds(pair, np.array([epsilon + reach.distance]))[0][0])
         pieces.append((replace(pair, cut=place) if math.isfinite(place) else pair, times))
-    if not any(math.isfinite(place) for place in cuts):
-        raise CannotCertifyError("no loss is large enough to be cut")
     restricted = tuple(pieces)
-    return Cut(restricted, TiltPlan.of(restricted), _rare(parts, restricted, reverse, back, tilt, epsilon))
+    if restricted == parts:
+        raise CannotCertifyError("no loss is large enough to be cut")
+    return Cut(restricted, TiltPlan.of(restricted), _rare(planner, restricted, reach, epsilon))
 
 
 def planned_epsilon(parts: Parts, plan: TiltPlan, log_delta: float) -> float:
     """A rough epsilon at a delta, the rare event included; by halving in log epsilon."""
-    back = TiltPlan.of(tuple((pair.reverse, times) for pair, times in parts))
+    planner = _Planner.of(parts, plan)
     low, high = math.log(1e-14), math.log(4000.0)
     for _ in range(28):
         middle = 0.5 * (low + high)
         epsilon = math.exp(middle)
-        reach, _ = _reach(parts, plan, back, epsilon, log_delta)
-        rough = _rough_log_delta(plan, epsilon, epsilon + reach)
-        low, high = (middle, high) if rough > log_delta else (low, middle)
+        ceiling = epsilon + planner.reach(epsilon, log_delta).distance
+        low, high = (middle, high) if _rough_log_delta(plan, epsilon, ceiling) > log_delta else (low, middle)
     return math.exp(high)
 
 
@@ -143,24 +203,7 @@ def _rough_log_delta(plan: TiltPlan, epsilon: float, ceiling: float) -> float:
     return float(np.logaddexp(math.log(big) if big > 0.0 else -math.inf, min(inner, 0.0)))
 
 
-def _reach(parts: Parts, plan: TiltPlan, back: TiltPlan, epsilon: float, log_delta: float) -> tuple[float, float]:
-    """The smallest r found for which the other losses, under Q, sum to less than -r with negligible probability."""
-    exceed = plan.loss > epsilon
-    log_q = float(np.log(np.exp((plan.log_mass + plan.log_times - plan.loss)[exceed]).sum() + 1e-300))
-    wanted = epsilon + log_q - log_delta - _NEGLIGIBLE
-    spread = math.sqrt(back.cumulants(1e-3 / (1.0 + epsilon)).curvature)
-    best, best_tilt = math.inf, 1.0
-    for tilt in np.geomspace(0.3, 100.0, 14) / max(spread, 1e-300):
-        reach = (float(back.times @ back.log_phis(float(tilt))) + wanted) / float(tilt)
-        if reach < best:
-            best, best_tilt = reach, float(tilt)
-    floor = -sum(times * pair.infimum for pair, times in parts)
-    return (floor, math.inf) if floor <= best else (max(best, 0.0), best_tilt)
-
-
-def _rare(
-    parts: Parts, restricted: Parts, reverse: Parts, back: TiltPlan, tilt: float, epsilon: float
-) -> Rare:
+def _rare(planner: _Planner, restricted: Parts, reach: _Reach, epsilon: float) -> Rare:
     log_none_q, log_none_gap, size, nearest = 0.0, 0.0, 0.0, math.inf
     for pair, times in restricted:
         if not math.isfinite(pair.cut):
@@ -172,13 +215,24 @@ def _rare(
         log_none_gap += times * math.log1p(-gap / (1.0 - q))
         size += times * _ULPS * _UNIT_ROUNDOFF * (pair.rate * (up + down) + abs(math.expm1(epsilon)) * q)
         nearest = min(nearest, pair.supremum)
-    if math.isinf(tilt):
-        log_other = -math.inf  # even the smallest possible losses cannot undo one beyond the cut
-        if nearest + sum(times * pair.infimum for pair, times in parts) < epsilon:
-            raise CannotCertifyError("the cut is too low")
-    else:
-        log_other = -tilt * (nearest - epsilon)
-        for (pair, times), log_phi in zip(reverse, back.log_phis(tilt), strict=True):
-            nodes = certified_nodes(pair, (tilt,), 0.0, (float(log_phi),))
-            log_other += times * (nodes.log_phi[0] + nodes.quadrature[0] + nodes.roundoff[0])
+    log_other = _log_other(planner, reach, nearest - epsilon)
     return Rare(log_none_q, log_none_gap, size, log_other, epsilon)
+
+
+def _log_other(planner: _Planner, reach: _Reach, distance: float) -> float:
+    """Certified log of a bound on Q(the losses sum to less than -distance)."""
+    if math.isinf(reach.tilt):
+        if distance + sum(times * pair.infimum for pair, times in planner.parts) < 0.0:
+            raise CannotCertifyError("the cut is too low")
+        return -math.inf
+    log_chernoff, beyond = -reach.tilt * distance, 0.0
+    log_phis = planner.back.below(reach.ceiling).log_phis(reach.tilt)
+    for (pair, times), log_phi in zip(planner.reverse, log_phis, strict=True):
+        if math.isfinite(reach.ceiling):
+            place = float(thresholds(pair, np.array([reach.ceiling]))[0][0])
+            pair = replace(pair, cut=place)
+            up, _, still = survivals(pair, place)
+            beyond += times * ((1.0 - pair.rate) * still + pair.rate * up) * (1.0 + 1e-9)
+        nodes = certified_nodes(pair, (reach.tilt,), 0.0, (float(log_phi),))
+        log_chernoff += times * (nodes.log_phi[0] + nodes.quadrature[0] + nodes.roundoff[0])
+    return math.log(math.exp(min(log_chernoff, 0.0)) + beyond)

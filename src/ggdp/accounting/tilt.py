@@ -80,7 +80,7 @@ class TiltPlan:
 
     def below(self, ceiling: float) -> "TiltPlan":
         """The plan of the laws restricted to losses up to a ceiling."""
-        return replace(self, log_mass=np.where(self.loss <= ceiling, self.log_mass, -1e5))
+        return replace(self, log_mass=np.where(self.loss <= ceiling, self.log_mass, -np.inf))
 
     def part(self, index: int) -> tuple[Array, Array, float]:
         """Losses, log masses and count of one part."""

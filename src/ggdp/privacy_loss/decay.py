@@ -51,25 +51,26 @@ def decay(pair: ShiftPair, theta: float, log_phi: float) -> Decay:
     low, high, outside = tail_ends(pair, theta, log_phi)
     edges = _edges(pair, low, high)
     a, b = edges[:-1], edges[1:]
-    tilted = _Range.of(np.exp(log_tilted(pair, edges, theta) - log_phi))
+    # values far above one can only come from a yardstick log_phi that is off; capped, they make the bound useless, not wrong
+    density = np.exp(np.minimum(log_tilted(pair, edges, theta) - log_phi, 300.0))
+    tilted = _Range.of(density)
     base = _Range.of(-pair.beta * np.sign(edges) * np.abs(edges) ** (pair.beta - 1.0))
-    up = _pull(pair, edges, pair.up)
-    down = _pull(pair, edges, pair.down)
-    slope = up[0] + down[0]
-    steepness = base + up[0].times(1.0 + theta) + down[0].times(theta)
+    up, up_variation = _pull(pair, edges, pair.up)
+    down, down_variation = _pull(pair, edges, pair.down)
+    slope = up + down
+    steepness = base + up.times(1.0 + theta) + down.times(theta)
     length = b - a
     growth = length * np.maximum(np.abs(steepness.low), np.abs(steepness.high))
     monotone = (steepness.low >= 0.0) | (steepness.high <= 0.0)
     top = np.where(monotone, tilted.high, tilted.high * np.exp(np.minimum(0.5 * growth, 50.0)))
-    travel = np.where(monotone, tilted.high - tilted.low, growth * top)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        variation = travel / slope.low + top * (up[1] + down[1]) / slope.low**2
-        ends = np.exp(log_tilted(pair, edges, theta) - log_phi) / pair.loss_slope(edges)
-    variation = np.where(np.isfinite(variation), variation, np.inf)
     fall = np.where(monotone, length * np.minimum(np.abs(steepness.low), np.abs(steepness.high)), 0.0)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        travel = np.where(monotone, tilted.high - tilted.low, growth * top)
+        variation = travel / slope.low + top * (up_variation + down_variation) / slope.low**2
+        ends = density / pair.loss_slope(edges)
         mean = np.where(fall > 1e-8, -np.expm1(-fall) / fall, 1.0)  # of an exponential falling at least that fast
-    mass = np.minimum(top * length * mean, 1.0)
+        mass = np.minimum(top * length * mean, 1.0)
+    variation = np.where(np.isfinite(variation), variation, np.inf)
     return Decay(mass, variation, ends[:-1], ends[1:], outside)
 
 

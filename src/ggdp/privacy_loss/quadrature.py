@@ -33,7 +33,7 @@ _ELLIPSES = (5.0, 2.5)  # candidate rho; a kink nearer than the ellipse shrinks 
 Tilts = tuple[float, ...]
 Complex = NDArray[np.complex128]
 
-_MOST_PANELS = 6000
+_MOST_PANELS = 3000
 _MOST_ROUNDS = 60
 _NEGLIGIBLE = -41.0  # log of the error allowed per panel, relative to phi(theta)
 _UNIT_ROUNDOFF = 2.0**-53
