@@ -2,6 +2,7 @@
 """Differential privacy with Generalized Gaussian noise."""
 
 from ggdp.accounting import Bounds, Estimate, delta, epsilon, privacy_curve
+from ggdp.calibration import calibrate_rate, calibrate_scale, calibrate_steps, tail_weight_at
 from ggdp.distributions import Gaussian, GeneralizedGaussian, Laplace, SecureGenerator, secure_generator
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, PoissonSampled, release
 from ggdp.selection import noisy_argmax
@@ -17,12 +18,16 @@ __all__ = [
     "Laplace",
     "PoissonSampled",
     "SecureGenerator",
+    "calibrate_rate",
+    "calibrate_scale",
+    "calibrate_steps",
     "delta",
     "epsilon",
     "noisy_argmax",
     "privacy_curve",
     "release",
     "secure_generator",
+    "tail_weight_at",
     "version",
 ]
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ggdp.accounting import epsilon
+from ggdp.calibration import calibrate_scale
 from ggdp.distributions import GeneralizedGaussian
 from ggdp.mechanisms import AdditiveNoise, Composed, PoissonSampled, release
 from ggdp.reporting.example_data import READERS_BY_BRANCH, VOTES_BY_NAME
@@ -71,13 +72,11 @@ NUM_PROGRESS_STEPS = 4 * len(BETAS)
 def _case(
     beta: float, target: Target, rng: np.random.Generator | None, on_progress: Callable[[str], None]
 ) -> Case:
-    from ggdp.calibration import calibrate_scale
-
     on_progress(f"beta = {beta:g}: calibrating")
-    noise = GeneralizedGaussian(beta, calibrate_scale(beta=beta, epsilon=target.epsilon, delta=target.delta))
+    calibrated = calibrate_scale(beta=beta, epsilon=target.epsilon, delta=target.delta)
+    noise = calibrated.noise
     # One reader moves one count by one. In norm 1 the answer for one count holds for all twelve together.
     mechanism = AdditiveNoise(noise, sensitivity=1.0, norm=1.0)
-    achieved = epsilon(mechanism, delta=target.delta)
     on_progress(f"beta = {beta:g}: accounting for a training run")
     training = tuple(_training_epsilon(beta, steps, target) for steps in target.training_steps)
     on_progress(f"beta = {beta:g}: releasing the counts")
@@ -90,7 +89,7 @@ def _case(
         beta=beta,
         scale=noise.scale,
         std=noise.std,
-        achieved_epsilon=achieved.upper,
+        achieved_epsilon=calibrated.achieved.upper,
         training_epsilon=training,
         released=tuple(released.tolist()),
         mean_absolute_error=float(np.mean(np.abs(released - exact))),

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How likely noise of a given privacy is to be far out, and the exponent that makes it least likely.
+
+w(beta, epsilon, delta, t) = P(|X| > t) for the smallest noise X of exponent beta that is (epsilon,
+delta)-private (the paper's appendix on outliers). Everything here is in logarithms, so that a weight of
+1e-1000 can be told from one of 1e-900.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ggdp import arguments
+from ggdp.calibration.calibrated import Calibrated
+from ggdp.calibration.scale import calibrate_scale
+from ggdp.mechanisms import Adjacency
+from ggdp.privacy_loss.dominating import BETA
+
+_NUM_SCANNED = 13
+_GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
+
+
+@dataclass(frozen=True)
+class LeastOutliers:
+    """The exponent whose noise, at equal privacy, is least often beyond a threshold.
+
+    Attributes:
+        beta: that exponent, to 1e-3.
+        log_tail_weight: log P(|X| > threshold) of its noise.
+        threshold: the one asked about.
+        noise: the calibrated noise.
+    """
+
+    beta: float
+    log_tail_weight: float
+    threshold: float
+    noise: Calibrated
+
+    @property
+    def tail_weight(self) -> float:
+        """P(|X| > threshold); 0 where it is smaller than any double."""
+        return math.exp(self.log_tail_weight)
+
+
+def tail_weight_at(
+    beta: float,
+    epsilon: float,
+    delta: float,
+    threshold: float,
+    *,
+    rate: float = 1.0,
+    steps: int = 1,
+    sensitivity: float = 1.0,
+    adjacency: Adjacency = Adjacency.ADD_REMOVE,
+) -> float:
+    """P(|X| > threshold) for the smallest noise X of exponent beta that is (epsilon, delta)-private.
+
+    The arguments are those of `calibrate_scale`, and the threshold is in the unit of the sensitivity.
+
+    >>> round(tail_weight_at(1.0, epsilon=1.5, delta=1e-5, threshold=2.0), 5)
+    0.04979
+    """
+    log_weight = log_tail_weight_at(
+        beta, epsilon, delta, threshold, rate=rate, steps=steps, sensitivity=sensitivity, adjacency=adjacency
+    )
+    return math.exp(log_weight)
+
+
+def log_tail_weight_at(
+    beta: float,
+    epsilon: float,
+    delta: float,
+    threshold: float,
+    *,
+    rate: float = 1.0,
+    steps: int = 1,
+    sensitivity: float = 1.0,
+    adjacency: Adjacency = Adjacency.ADD_REMOVE,
+) -> float:
+    """The logarithm of `tail_weight_at`; does not underflow."""
+    threshold = arguments.real("threshold", threshold, least=0.0)
+    noise = calibrate_scale(
+        beta=beta,
+        epsilon=epsilon,
+        delta=delta,
+        rate=rate,
+        steps=steps,
+        sensitivity=sensitivity,
+        adjacency=adjacency,
+    )
+    return log_tail_weight(noise, threshold)
+
+
+def log_tail_weight(noise: Calibrated, threshold: float) -> float:
+    """log P(|X| > threshold) of a calibrated noise: both sides weigh the same."""
+    return float(noise.noise.logsf(threshold)) + math.log(2.0)
+
+
+def best_beta_for_outliers(
+    epsilon: float,
+    delta: float,
+    threshold: float,
+    *,
+    rate: float = 1.0,
+    steps: int = 1,
+    sensitivity: float = 1.0,
+    betas: tuple[float, float] = (1.0, 4.0),
+    tolerance: float = 1e-3,
+    adjacency: Adjacency = Adjacency.ADD_REMOVE,
+) -> LeastOutliers:
+    """The beta in an interval that minimises `tail_weight_at`.
+
+    A scan of 13 exponents finds the valley, golden section its bottom, to `tolerance` in beta. The logarithm
+    of the weight need not have one valley only; the scan guards against the shallow ones that it can see.
+
+    Args:
+        epsilon: the target, as in `calibrate_scale`.
+        delta: the target.
+        threshold: beyond which noise counts as an outlier, > 0, in the unit of the sensitivity.
+        rate: Poisson sampling probability of each step.
+        steps: number of steps.
+        sensitivity: most one record moves a step's value.
+        betas: the interval, inside [1, 8].
+        tolerance: of the answer.
+        adjacency: which datasets are neighbours.
+
+    >>> best = best_beta_for_outliers(1.5, 1e-5, 1.0)
+    >>> best.beta
+    1.0
+    """
+    threshold = arguments.real("threshold", threshold, above=0.0)
+    tolerance = arguments.real("tolerance", tolerance, least=1e-9)
+    low, high = (arguments.real("betas", end, least=BETA.least, most=BETA.most) for end in betas)
+    if low > high:
+        raise ValueError(f"betas must be (low, high) with low <= high, got {betas!r}")
+    known: dict[float, Calibrated] = {}
+
+    def weight(beta: float) -> float:
+        if beta not in known:
+            known[beta] = calibrate_scale(
+                beta=beta,
+                epsilon=epsilon,
+                delta=delta,
+                rate=rate,
+                steps=steps,
+                sensitivity=sensitivity,
+                adjacency=adjacency,
+            )
+        return log_tail_weight(known[beta], threshold)
+
+    beta = lowest(weight, low, high, tolerance)
+    return LeastOutliers(beta, weight(beta), threshold, known[beta])
+
+
+def lowest(function: Callable[[float], float], low: float, high: float, tolerance: float) -> float:
+    """Where a function is least on [low, high]: the best of a scan, improved by golden section."""
+    scan = [float(point) for point in np.linspace(low, high, _NUM_SCANNED)]
+    values = [function(point) for point in scan]
+    best = values.index(min(values))
+    left, right = scan[max(best - 1, 0)], scan[min(best + 1, len(scan) - 1)]
+    seen = {scan[best]: values[best]}
+    while right - left > tolerance:
+        inner, outer = right - _GOLDEN * (right - left), left + _GOLDEN * (right - left)
+        for point in (inner, outer):
+            if point not in seen:
+                seen[point] = function(point)
+        left, right = (left, outer) if seen[inner] <= seen[outer] else (inner, right)
+    return min(seen, key=lambda point: seen[point])
