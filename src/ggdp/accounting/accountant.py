@@ -21,8 +21,9 @@ __all__ = ["Accountant", "Budget", "BudgetExceededError"]
 class Accountant:
     """Counts releases on the same data, answers what they cost, and stops before a budget is exceeded.
 
-    `step` records what has happened. With a budget, `spend` asks first: it records a release only if everything
-    recorded and this release together are certified to be (epsilon, delta)-private, and raises otherwise.
+    `step` records what has happened. With a budget, `spend` asks first: it records a release only if
+    everything recorded and this release together are certified to be (epsilon, delta)-private, and raises
+    otherwise.
 
     Args:
         epsilon: The budget's epsilon, in [0, 2000]; leave out both for a ledger without a budget.
@@ -37,17 +38,18 @@ class Accountant:
            composition is within the budget, whatever the number of threads.
         4. Memory grows with the number of distinct mechanisms, not of steps.
 
-    What adaptivity is covered: the numbers are about the composition of the sequence of mechanisms recorded. The
-    proof is for mechanisms whose parameters (noise, sensitivity, rate) are fixed in advance, or chosen without
-    looking at earlier outputs; the *queries*, what is asked of the data, may depend on all earlier outputs. Stopping
-    early may depend on them too, as long as the claim is the budget and not the smaller epsilon of the
-    shorter run: a prefix is post-processing of the whole sequence that fitted. When the *parameters* themselves
-    depend on earlier outputs (noise adapted to results already released), a budget tested against the privacy loss of
-    the realised sequence is not proved to be a privacy filter: results for that setting, Rogers, Roth, Ullman and
-    Vadhan (2016), "Privacy odometers and filters", and Whitehouse, Ramdas, Rogers and Wu (2023), "Fully adaptive
-    composition in differential privacy", are for filters that add up privacy parameters or Renyi divergences, and
-    this one is not among them. Likewise `epsilon` read off at a moment that outputs chose is no
-    odometer.
+    What adaptivity is covered: the numbers are about the composition of the sequence of mechanisms recorded.
+    The proof is for mechanisms whose parameters (noise, sensitivity, rate) are fixed in advance, or chosen
+    without looking at earlier outputs; the *queries*, what is asked of the data, may depend on all earlier
+    outputs. Stopping early may depend on them too, as long as the claim is the budget and not the smaller
+    epsilon of the shorter run: a prefix is post-processing of the whole sequence that fitted. When the
+    *parameters* themselves depend on earlier outputs (noise adapted to results already released), a budget
+    tested against the privacy loss of the realised sequence is not proved to be a privacy filter: results for
+    that setting, Rogers, Roth, Ullman and Vadhan (2016), "Privacy odometers and filters", and Whitehouse,
+    Ramdas, Rogers and Wu (2023), "Fully adaptive composition in differential privacy", are for filters that
+    add up privacy parameters or Renyi divergences, and this one is not among them (nothing but Gaussian noise
+    without sampling is the exception, where the test amounts to adding up 1/std^2: Smith and Thakurta 2022).
+    Likewise `epsilon` read off at a moment that outputs chose is no odometer.
 
     >>> from ggdp import AdditiveNoise, Gaussian, PoissonSampled
     >>> step = PoissonSampled(AdditiveNoise(Gaussian(std=1.0)), rate=0.01)
@@ -102,7 +104,8 @@ class Accountant:
         with self._lock:
             kinds, releases = len(self._counts), total_of(self._counts)
         budget = f"epsilon={self._budget.epsilon!r}, delta={self._budget.delta!r}, " if self._budget else ""
-        return f"Accountant({budget}adjacency={self._adjacency.value!r}: {releases} releases of {kinds} mechanisms)"
+        recorded = f"{releases} releases of {kinds} mechanisms"
+        return f"<Accountant({budget}adjacency={self._adjacency.value!r}): {recorded}>"
 
     def step(self, mechanism: Mechanism, count: int = 1) -> None:
         """Record that `mechanism` was released `count` times, whatever the budget says.
@@ -146,7 +149,7 @@ class Accountant:
     def remaining(
         self, mechanism: Mechanism, *, epsilon: float | None = None, delta: float | None = None
     ) -> int:
-        """How many more times `mechanism` fits: the largest count certified, at most what 10^7 releases leave.
+        """How many more times `mechanism` fits: the largest count certified, up to 10^7 releases in all.
 
         Args:
             mechanism: What would be released.
@@ -176,7 +179,10 @@ class Accountant:
             raise ValueError(f"other must have the budget {self._budget}, got {other._budget}")
         merged = Accountant(adjacency=self._adjacency)
         merged._budget = self._budget or other._budget
-        for ledger in (self, other):  # one lock at a time: two merges in opposite order cannot wait for each other
+        for ledger in (
+            self,
+            other,
+        ):  # one lock at a time: two merges in opposite order cannot wait for each other
             with ledger._lock:
                 recorded = dict(ledger._counts)
             for step, count in recorded.items():
@@ -192,14 +198,15 @@ class Accountant:
         """Replace what is recorded by what `state_dict` described; nothing changes if that is refused.
 
         Raises:
-            ValueError: The data is not a ledger's, or is of a ledger with another budget or adjacency; build a
-                ledger with the state's own by `from_state_dict`.
+            ValueError: The data is not a ledger's, or is of a ledger with another budget or adjacency; build
+                a ledger with the state's own by `from_state_dict`.
         """
         counts, budget, adjacency = ledger_format.read(state)
         if (budget, adjacency) != (self._budget, self._adjacency):
             raise ValueError(
-                f"state must be of a ledger with {self._budget} and adjacency {self._adjacency.value!r}, got {budget} "
-                f"and {adjacency.value!r}; Accountant.from_state_dict(state) takes both from the state"
+                f"state must be of a ledger with {self._budget} and adjacency {self._adjacency.value!r}, "
+                f"got {budget} and {adjacency.value!r}; "
+                "Accountant.from_state_dict(state) takes both from the state"
             )
         if counts:
             directions(Composed(counts.items()), adjacency)
@@ -284,10 +291,12 @@ class Accountant:
         return True
 
     def _log_excess(self, counts: Counts, budget: Budget) -> float:
-        """log of certified epsilon over the budget's; positive where it is exceeded or nothing can be certified."""
+        """log of certified epsilon over the budget's; positive where that is exceeded, or not certified."""
         if not counts:
             return -math.inf
-        upper = self._pure_epsilon(counts) if budget.delta == 0.0 else self._epsilon_above(counts, budget.delta)
+        upper = (
+            self._pure_epsilon(counts) if budget.delta == 0.0 else self._epsilon_above(counts, budget.delta)
+        )
         if upper <= budget.epsilon:  # decided here: a ratio rounds
             return min(math.log(upper / budget.epsilon), 0.0) if upper > 0.0 else -math.inf
         return max(math.log(upper / budget.epsilon), 5e-324) if budget.epsilon > 0.0 else math.inf
@@ -295,7 +304,10 @@ class Accountant:
     def _epsilon_above(self, counts: Counts, delta: float) -> float:
         try:
             return _ask(counts, "epsilon", delta, self._adjacency).upper
-        except (CannotCertifyError, ValueError):  # the arguments are checked: epsilon exceeds what is computed
+        except (
+            CannotCertifyError,
+            ValueError,
+        ):  # the arguments are checked: epsilon exceeds what is computed
             return math.inf
 
     def _pure_epsilon(self, counts: Counts) -> float:

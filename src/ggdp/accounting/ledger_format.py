@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A ledger as plain data, for checkpoints that outlive a version of this package.
 
-One object: `version` (of this format), `kind`, `adjacency`, `budget` (null or an object), and `steps`, each a mechanism in the
-format of `ggdp.mechanisms.serialization` with its count. What this version does not know is refused, never guessed.
+One object: `version` (of this format), `kind`, `adjacency`, `budget` (null or an object), and `steps`, each a
+mechanism in the format of `ggdp.mechanisms.serialization` with its count. What this version does not know is
+refused, never guessed.
 """
 
 from typing import Any

@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A sweep of random settings over everything the accountant says it covers.
+
+    python benchmarks/accounting_grid.py --count 500 --seed 1 --out grid.json
+
+Per case: time, method, relative width of epsilon, and whether the answer can be true:
+
+- no NaN, lower <= estimate <= upper;
+- twice the times never costs less: lower(times) <= upper(2 times);
+- the round trip: delta at epsilon's upper end is not certainly above the delta asked for, nor certainly below
+it at the lower end; - where an answer by other means exists (one release; Gaussian noise without sampling)
+the truth, by mpmath at 60 digits,
+  lies inside the bounds; losses that are bounded (Laplace) bound epsilon.
+
+The last line is the verdict; the exit status is 1 if any answer was wrong.
+"""
+
+import argparse
+import json
+import math
+import resource
+import signal
+import sys
+import time
+import traceback
+import warnings
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from accounting_truth import gaussian_log_delta, one_release_log_delta, pure_epsilon
+from ggdp import AdditiveNoise, Adjacency, Composed, GeneralizedGaussian, PoissonSampled
+from ggdp.accounting import Bounds, delta, epsilon
+
+REFUSED = "must be at most 2000"
+LONGEST_S = 60
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One question: beta, noise multiplier, rate, times, delta, adjacency."""
+
+    beta: float
+    noise_multiplier: float
+    rate: float
+    times: int
+    delta: float
+    adjacency: str
+
+    def mechanism(self, times: int | None = None) -> Composed:
+        noise = GeneralizedGaussian(beta=self.beta, scale=math.sqrt(2.0) * self.noise_multiplier)
+        step = AdditiveNoise(noise)
+        return Composed(step if self.rate == 1.0 else PoissonSampled(step, self.rate), times or self.times)
+
+    def snippet(self) -> str:
+        noise = (
+            f"AdditiveNoise(GeneralizedGaussian(beta={self.beta!r}, scale=2**0.5*{self.noise_multiplier!r}))"
+        )
+        step = noise if self.rate == 1.0 else f"PoissonSampled({noise}, {self.rate!r})"
+        return (
+            f"epsilon(Composed({step}, {self.times}), delta={self.delta!r}, "
+            f"adjacency=Adjacency({self.adjacency!r}))"
+        )
+
+
+@dataclass
+class Outcome:
+    """What the accountant said to one setting, and what is wrong with it."""
+
+    setting: Setting
+    seconds: float = math.nan
+    delta_seconds: float = math.nan
+    method: str = ""
+    lower: float = math.nan
+    estimate: float = math.nan
+    upper: float = math.nan
+    checked_by: str = "round trip"
+    peak_mib: float = math.nan
+    wrong: list[str] = field(default_factory=list)
+    failed: str = ""
+    raised: list[str] = field(default_factory=list)
+    warned: list[str] = field(default_factory=list)
+
+    @property
+    def width(self) -> float:
+        """Relative width; 0 for an epsilon of exactly 0."""
+        return (self.upper - self.lower) / self.upper if self.upper > 0.0 else 0.0
+
+    @property
+    def bad(self) -> bool:
+        """Wrong, or without an answer to one of the questions."""
+        return bool(self.wrong or self.raised or (self.failed and self.failed != "refused"))
+
+    @property
+    def complaints(self) -> list[str]:
+        return ([self.failed] if self.failed else []) + self.wrong + self.raised + self.warned
+
+    @property
+    def allowed_width(self) -> float:
+        return 1e-6 if self.setting.times >= 20 else 1e-5
+
+
+def draw(rng: np.random.Generator) -> Setting:
+    """Log-uniform over the declared domain, with extra weight on the corners people use."""
+
+    def log_uniform(low: float, high: float) -> float:
+        return float(np.exp(rng.uniform(math.log(low), math.log(high))))
+
+    beta = float(rng.choice([1.0, 2.0])) if rng.random() < 0.3 else log_uniform(1.0, 8.0)
+    return Setting(
+        beta=beta,
+        noise_multiplier=log_uniform(0.3, 1000.0),
+        rate=1.0 if rng.random() < 0.2 else log_uniform(1e-7, 1.0),
+        times=1 if rng.random() < 0.1 else round(log_uniform(1.0, 1e7)),
+        delta=log_uniform(1e-100, 0.5),
+        adjacency=str(rng.choice([kind.value for kind in Adjacency])),
+    )
+
+
+def ask(setting: Setting, times: int | None = None) -> Bounds:
+    return epsilon(setting.mechanism(times), delta=setting.delta, adjacency=Adjacency(setting.adjacency))
+
+
+def examine(setting: Setting) -> Outcome:
+    """Ask, time, and look for contradictions."""
+    outcome = Outcome(setting)
+    start = time.perf_counter()
+    try:
+        bounds = ask(setting)
+    except Exception as error:
+        outcome.seconds = time.perf_counter() - start
+        outcome.failed = "refused" if REFUSED in str(error) else _described(error)
+        outcome.method = "refused" if outcome.failed == "refused" else "failed"
+        if outcome.failed == "refused":
+            outcome.wrong += _refusal_is_right(setting)
+        return outcome
+    outcome.seconds = time.perf_counter() - start
+    outcome.method = bounds.method
+    outcome.lower, outcome.estimate, outcome.upper = bounds.lower, bounds.estimate, bounds.upper
+    if not bounds.lower <= bounds.estimate <= bounds.upper:
+        outcome.wrong.append(f"not a sandwich: {bounds}")
+    for check in (_monotone, _round_trip, _pure, _truth):
+        try:
+            outcome.wrong += check(setting, bounds, outcome)
+        except Exception as error:
+            outcome.raised.append(f"{check.__name__.strip('_')} raised {_described(error)}")
+    outcome.peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
+    return outcome
+
+
+def _monotone(setting: Setting, bounds: Bounds, outcome: Outcome) -> list[str]:
+    more = 2 * setting.times <= 10**7
+    times = 2 * setting.times if more else setting.times // 2
+    try:
+        other = ask(setting, times)
+    except ValueError as error:
+        if more and REFUSED in str(error):
+            return []
+        raise
+    few, many = (bounds, other) if more else (other, bounds)
+    return [] if few.lower <= many.upper else [f"falls with times: {few} at fewer, {many} at more"]
+
+
+def _round_trip(setting: Setting, bounds: Bounds, outcome: Outcome) -> list[str]:
+    found = []
+    adjacency = Adjacency(setting.adjacency)
+    start = time.perf_counter()
+    if bounds.upper <= 2000.0:
+        at_upper = delta(setting.mechanism(), epsilon=bounds.upper, adjacency=adjacency)
+        outcome.delta_seconds = time.perf_counter() - start
+        if at_upper.lower > setting.delta * (1.0 + 1e-12):
+            found.append(
+                f"delta at epsilon's upper end is at least {at_upper.lower!r}, asked {setting.delta!r}"
+            )
+    if bounds.lower > 0.0:
+        at_lower = delta(setting.mechanism(), epsilon=bounds.lower, adjacency=adjacency)
+        if at_lower.upper < setting.delta * (1.0 - 1e-12):
+            found.append(
+                f"delta at epsilon's lower end is at most {at_lower.upper!r}, asked {setting.delta!r}"
+            )
+    return found
+
+
+def _pure(setting: Setting, bounds: Bounds, outcome: Outcome) -> list[str]:
+    most = pure_epsilon(setting)
+    if not math.isfinite(most) or most > 2000.0:
+        return []
+    found = []
+    if bounds.upper > most * (1.0 + 1e-12):
+        found.append(f"epsilon's upper end {bounds.upper!r} exceeds the largest loss {most!r}")
+    beyond = delta(
+        setting.mechanism(), epsilon=min(most * (1.0 + 1e-12), 2000.0), adjacency=Adjacency(setting.adjacency)
+    )
+    if beyond.upper != 0.0 and most * (1.0 + 1e-12) <= 2000.0:
+        found.append(f"delta beyond the largest loss {most!r} is {beyond}")
+    return found
+
+
+def _truth(setting: Setting, bounds: Bounds, outcome: Outcome) -> list[str]:
+    """delta by other means, at both ends of epsilon's interval."""
+    if setting.times == 1:
+        true_log_delta, outcome.checked_by = one_release_log_delta, "mpmath, one release"
+    elif setting.beta == 2.0 and setting.rate == 1.0:
+        true_log_delta, outcome.checked_by = gaussian_log_delta, "mpmath, Gaussian"
+    else:
+        return []
+    found = []
+    target = math.log(setting.delta)
+    if bounds.lower > 0.0 and (value := true_log_delta(setting, bounds.lower, setting.delta)) < 0.0:
+        found.append(
+            f"lower {bounds.lower!r} is above the truth: log delta there is {value:.3g} off {target:.3f}"
+        )
+    if math.isfinite(bounds.upper) and (value := true_log_delta(setting, bounds.upper, setting.delta)) > 0.0:
+        found.append(
+            f"upper {bounds.upper!r} is below the truth: log delta there is {value:.3g} off {target:.3f}"
+        )
+    return found
+
+
+def _refusal_is_right(setting: Setting) -> list[str]:
+    """A question is refused for an epsilon above 2000; where delta(2000) is known it must be too large."""
+    if setting.times == 1:
+        value = one_release_log_delta(setting, 2000.0, setting.delta)
+    elif setting.beta == 2.0 and setting.rate == 1.0:
+        value = gaussian_log_delta(setting, 2000.0, setting.delta)
+    else:
+        return (
+            [f"refused, but no loss exceeds {pure_epsilon(setting)!r}"]
+            if pure_epsilon(setting) <= 2000.0
+            else []
+        )
+    return [] if value > 0.0 else ["refused although epsilon is below 2000"]
+
+
+def _described(error: BaseException) -> str:
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {str(error)[:200]} ({Path(place.filename).name}:{place.lineno})"
+
+
+class TooLongError(Exception):
+    """A case ran longer than `LONGEST_S`."""
+
+
+def guarded(setting: Setting) -> Outcome:
+    """`examine`, ended after a minute."""
+
+    def stop(signum: int, frame: object) -> None:
+        raise TooLongError(f"no answer after {LONGEST_S} s")
+
+    signal.signal(signal.SIGALRM, stop)
+    signal.alarm(LONGEST_S)
+    try:
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            outcome = examine(setting)
+    finally:
+        signal.alarm(0)
+    places = {f"{Path(one.filename).name}:{one.lineno}: {one.message}" for one in heard}
+    outcome.warned = sorted(places)
+    return outcome
+
+
+def summary(outcomes: list[Outcome]) -> str:
+    answered = [one for one in outcomes if not one.failed]
+    failed = [one for one in outcomes if one.raised or (one.failed and one.failed != "refused")]
+    warned = [one for one in outcomes if one.warned]
+    refused = [one for one in outcomes if one.failed == "refused"]
+    wrong = [one for one in outcomes if one.wrong]
+    lines = [
+        f"{len(outcomes)} settings: {len(answered)} answered, {len(refused)} refused as epsilon > 2000, "
+        f"{len(failed)} raised an error, {len(wrong)} contradicted, {len(warned)} with warnings",
+        "answered by: "
+        + ", ".join(f"{name} {n}" for name, n in Counter(o.method for o in answered).most_common()),
+        "checked by: "
+        + ", ".join(f"{name} {n}" for name, n in Counter(o.checked_by for o in answered).most_common()),
+    ]
+    for name, group, allowed in (
+        ("times >= 20", [o for o in answered if o.setting.times >= 20], 1e-6),
+        ("times < 20", [o for o in answered if o.setting.times < 20], 1e-5),
+    ):
+        good = sum(one.width <= allowed for one in group)
+        lines.append(f"{name}: {good} of {len(group)} have relative width <= {allowed:g}")
+    if answered:
+        for name, times in (
+            ("epsilon", [o.seconds for o in answered]),
+            ("delta", [o.delta_seconds for o in answered]),
+        ):
+            known = [value for value in times if math.isfinite(value)]
+            at = np.percentile(known, [50, 90, 99, 100])
+            lines.append(
+                f"seconds, {name}: "
+                + ", ".join(f"p{p} {v:.3f}" for p, v in zip((50, 90, 99, 100), at, strict=True))
+            )
+        lines.append(f"peak memory {max(one.peak_mib for one in answered):.0f} MiB")
+    for title, group in (
+        ("WRONG", wrong),
+        ("RAISED", failed),
+        ("WARNED", warned),
+        ("WIDE", sorted((o for o in answered if o.width > o.allowed_width), key=lambda o: -o.width)),
+        ("SLOW (> 1 s)", sorted((o for o in answered if o.seconds > 1.0), key=lambda o: -o.seconds)),
+    ):
+        lines += ["", f"{title}: {len(group)}"]
+        for one in group:
+            lines.append(
+                f"- width {one.width:.2e}, {one.seconds:.3f} s, {one.method}, "
+                f"[{one.lower:.6g}, {one.estimate:.6g}, {one.upper:.6g}]"
+            )
+            lines += [f"    {text}" for text in one.complaints]
+            lines.append(f"    {one.setting.snippet()}")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--count", type=int, default=500)
+    parser.add_argument("--seed", type=int, help="drawn and printed when absent")
+    parser.add_argument("--out", type=Path, help="write every case as JSON")
+    options = parser.parse_args()
+    seed = options.seed if options.seed is not None else int(np.random.SeedSequence().entropy % 2**32)
+    rng = np.random.default_rng(seed)
+    outcomes = []
+    for place in range(options.count):
+        one = guarded(draw(rng))
+        outcomes.append(one)
+        if one.bad:
+            print(f"{place}: {one.complaints} {one.setting.snippet()}", file=sys.stderr, flush=True)
+    print(f"seed {seed}")
+    print(summary(outcomes))
+    if options.out:
+        options.out.write_text(json.dumps([asdict(one) for one in outcomes], indent=1), encoding="utf-8")
+    bad = sum(one.bad for one in outcomes)
+    print(f"\n{'FAILED' if bad else 'ok'}: {bad} of {len(outcomes)} settings wrong or without an answer")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
