@@ -67,6 +67,7 @@ class SecureStream:
 
     def __init__(self, generator: SecureGenerator) -> None:
         self._generator = generator
+        self._keys: dict[torch.device, torch.Tensor] = {}
 
     def words(self, count: int) -> NDArray[np.int64]:
         """Return 64-bit words in host memory."""
@@ -84,7 +85,9 @@ class SecureStream:
 
     def kernel_key(self, device: torch.device) -> torch.Tensor:
         """Return the 256-bit key and the two words that name the stream."""
-        return torch.from_numpy(self._generator.kernel_key().view(np.int32)).to(device)
+        if device not in self._keys:
+            self._keys[device] = torch.from_numpy(self._generator.kernel_key().view(np.int32)).to(device)
+        return self._keys[device]
 
     def reserve(self, num_elements: int) -> int:
         """Set whole spans of blocks aside."""

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`sample` and `add_noise_` on a CUDA device: the law with enough draws to see the tail, and the streams."""
+
+import numpy as np
+import pytest
+
+from ggdp import GeneralizedGaussian
+from kernel_reference import FLOAT32_TOLERANCE, element_words, expected_noise, largest_relative_error
+
+torch = pytest.importorskip("torch")
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+from ggdp.torch import add_noise_, fused, sample, secure_generator  # noqa: E402
+
+NOISE = GeneralizedGaussian(1.5, 2.0)
+KEY = bytes(range(32))
+NUM_DRAWS = 1 << 26
+BETAS = [1.0, 1.25, 1.5, 2.0, 3.0, 8.0]
+GENERATORS = {
+    "seeded": lambda: torch.Generator("cuda").manual_seed(5),
+    "seeded on the CPU": lambda: torch.Generator().manual_seed(5),
+    "secure": lambda: secure_generator(key=KEY),
+}
+generators = pytest.mark.parametrize("make_generator", GENERATORS.values(), ids=GENERATORS)
+
+
+def largest_z(draws, noise):
+    """Largest deviation, in standard errors, of the counts beyond quantiles from 0.9 down to 2^-20."""
+    probs = np.append(np.arange(0.9, 0.1, -0.1), 2.0 ** -np.arange(4, 21))
+    size, worst = draws.double().abs(), 0.0
+    for prob in probs:
+        count = int((size > float(noise.isf(prob / 2))).sum())
+        worst = max(worst, abs(count - size.numel() * prob) / np.sqrt(size.numel() * prob * (1 - prob)))
+    return worst
+
+
+@pytest.mark.parametrize("beta", BETAS)
+@pytest.mark.parametrize("secure", [False, True], ids=["philox", "chacha20"])
+def test_counts_beyond_every_quantile_are_those_of_the_law(beta, secure):
+    noise = GeneralizedGaussian(beta, 2.5)
+    generator = GENERATORS["secure" if secure else "seeded"]()
+    draws = sample(noise, (NUM_DRAWS,), generator=generator, device="cuda")
+    assert largest_z(draws, noise) < 5.5
+    assert largest_z(draws, GeneralizedGaussian(beta, 1.03 * noise.scale)) > 20.0
+    cut_off = torch.where(draws.abs() < float(noise.isf(2.0**-15)), draws, 0.0)
+    assert largest_z(cut_off, noise) > 20.0
+
+
+@pytest.mark.parametrize("num_stds", [4, 5, 6])
+@pytest.mark.parametrize("beta", [1.0, 1.5, 2.0])
+def test_as_many_draws_as_there_should_be_lie_beyond_four_five_and_six_deviations(beta, num_stds):
+    noise = GeneralizedGaussian(beta, 2.5)
+    generator, beyond, count = GENERATORS["seeded"](), num_stds * noise.std, 0
+    num_calls = 64 if beta == 2.0 and num_stds == 6 else 8
+    for _ in range(num_calls):
+        count += int((sample(noise, (NUM_DRAWS,), generator=generator, device="cuda").abs() > beyond).sum())
+    expected = num_calls * NUM_DRAWS * float(noise.tail_weight(beyond))
+    near = num_calls * NUM_DRAWS * float(GeneralizedGaussian(beta, 1.03 * 2.5).tail_weight(beyond))
+    assert abs(count - expected) < 4.5 * np.sqrt(expected) + 4.5
+    assert abs(count - near) > 4.5 * np.sqrt(near) or near < 40.0  # 8 draws beyond six Gaussian deviations
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
+@generators
+def test_every_dtype_follows_the_law(dtype, make_generator):
+    draws = sample(NOISE, (1 << 22,), generator=make_generator(), device="cuda", dtype=dtype)
+    uniform = torch.linspace(0.05, 0.95, 19, dtype=torch.float64)
+    found = torch.quantile(draws.double()[: 1 << 20].cpu(), uniform)
+    at = NOISE.cdf(found.numpy())
+    tolerance = 4.5 * np.sqrt(0.25 / 2**20) + 0.5 * torch.finfo(dtype).eps
+    assert np.max(np.abs(at - uniform.numpy())) < tolerance
+    near = GeneralizedGaussian(NOISE.beta, 1.03 * NOISE.scale).cdf(found.numpy())
+    assert np.max(np.abs(near - uniform.numpy())) > tolerance
+
+
+@generators
+def test_a_generator_in_the_same_state_gives_the_same_noise_and_then_other_noise(make_generator):
+    generator = make_generator()
+    first, second = (sample(NOISE, (4099,), generator=generator, device="cuda") for _ in range(2))
+    assert torch.equal(first, sample(NOISE, (4099,), generator=make_generator(), device="cuda"))
+    assert not torch.any(first == second)
+
+
+@generators
+def test_tensors_of_a_list_get_different_parts_of_the_stream(make_generator):
+    tensors = [
+        torch.zeros(300, 7, device="cuda"),
+        torch.zeros(1, device="cuda"),
+        torch.zeros(500, device="cuda"),
+    ]
+    add_noise_(tensors, NOISE, generator=make_generator())
+    drawn = torch.cat([tensor.flatten() for tensor in tensors])
+    assert torch.unique(drawn).numel() >= drawn.numel() - 1  # float32 may repeat once by chance
+
+
+def test_ranks_steps_coordinates_and_calls_are_uncorrelated():
+    shared = secure_generator(key=KEY)
+    streams = [shared, shared.stream(rank=0), shared.stream(rank=1), shared.stream(rank=1, step=1)]
+    rows = [sample(NOISE, (1 << 22,), generator=stream, device="cuda") for stream in [*streams, shared]]
+    rows.append(rows[0].roll(1))
+    for values in (torch.stack(rows).double(), torch.stack(rows).double().abs()):
+        correlation = torch.corrcoef(values) - torch.eye(len(rows), device="cuda")
+        assert float(correlation.abs().max()) * 2**11 < 4.5
+
+
+def test_the_secure_generator_draws_the_keystream_of_its_key():
+    drawn = sample(NOISE, (10_000,), generator=secure_generator(key=KEY), device="cuda")
+    words = element_words(secure_generator(key=KEY).kernel_key(), 0, 10_000, secure=True)
+    expected = expected_noise(words, NOISE, drawn.device, narrow=True)
+    assert largest_relative_error(drawn, expected) < FLOAT32_TOLERANCE
+
+
+def test_a_view_that_is_not_contiguous_is_noised_in_place():
+    whole = torch.zeros(64, 96, device="cuda")
+    add_noise_(whole.t()[10:20], NOISE, generator=GENERATORS["seeded"]())
+    touched = whole != 0.0
+    assert bool(touched[:, 10:20].all())
+    assert int(touched.sum()) == 640
+
+
+def test_without_triton_plain_pytorch_gives_the_same_law(monkeypatch):
+    monkeypatch.setattr(fused, "triton_is_installed", lambda: False)
+    draws = sample(NOISE, (NUM_DRAWS // 4,), generator=GENERATORS["seeded"](), device="cuda")
+    assert largest_z(draws, NOISE) < 5.5
+    assert largest_z(draws, GeneralizedGaussian(NOISE.beta, 1.03 * NOISE.scale)) > 20.0
