@@ -80,10 +80,13 @@ def _half_line(pair: ShiftPair, t: Array, z: Array, residual: Array, side: float
     error = size * ulps * _UNIT_ROUNDOFF + slack
     if np.any(t > _LARGE):
         value, error, slope = _far_out(pair, t, z, ulps, value, error, slope)
+    # beyond the largest loss the half line is empty, before the smallest one it is everything; or the other way round
+    everything = ~inside & (t <= pair.infimum if side > 0.0 else t >= pair.supremum)
+    whole = -side * np.expm1(np.minimum(t, _LARGE))
     return HockeyStick(
-        np.where(inside, np.maximum(value, 0.0), 0.0),
-        np.where(inside, np.minimum(error, 1.0), 0.0),
-        np.where(inside, slope, 0.0),
+        np.where(inside, np.maximum(value, 0.0), np.where(everything, whole, 0.0)),
+        np.where(inside, np.minimum(error, 1.0), np.where(everything, 4.0 * _UNIT_ROUNDOFF * np.abs(whole), 0.0)),
+        np.where(inside, slope, np.where(everything, np.exp(np.minimum(t, _LARGE)), 0.0)),
     )
 
 
