@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+import json
+
+import pytest
+
+from ggdp.reporting.example_data import READERS_BY_BRANCH, VOTES_BY_NAME
+
+
+@pytest.fixture
+def finished(ggdp, tmp_path):
+    return ggdp("demo", "--out", tmp_path / "report"), tmp_path / "report"
+
+
+def test_the_demo_writes_a_report_and_prints_a_table(finished):
+    done, folder = finished
+    assert done.code == 0
+    assert sorted(path.name for path in folder.iterdir()) == ["report.html", "report.json"]
+    assert "Noise of equal privacy" in done.out
+    assert str(folder) in "".join(done.out.split("\n"))
+
+
+def test_the_noises_of_the_demo_meet_their_target_on_the_private_side(finished):
+    record = json.loads((finished[1] / "report.json").read_text())
+    assert [case["beta"] for case in record["cases"]] == [1.0, 1.5, 2.0]
+    for case in record["cases"]:
+        assert 0.999 <= case["achieved_epsilon"] <= record["target"]["epsilon"]
+        assert case["training_epsilon"] == sorted(case["training_epsilon"])
+        assert len(case["released"]) == len(READERS_BY_BRANCH)
+        assert case["winner"] in VOTES_BY_NAME
+        assert 1.0 / len(VOTES_BY_NAME) < case["true_winner_prob"] < 1.0
+
+
+def test_a_file_where_the_folder_should_be_is_refused(ggdp, tmp_path):
+    (tmp_path / "taken").write_text("")
+    done = ggdp("demo", "--out", tmp_path / "taken")
+    assert done.code == 2
+    assert done.err.count("\n") == 1
