@@ -7,10 +7,10 @@ Per case: time, method, relative width of epsilon, and whether the answer can be
 
 - no NaN, lower <= estimate <= upper;
 - twice the times never costs less: lower(times) <= upper(2 times);
-- the round trip: delta at epsilon's upper end is not certainly above the delta asked for, nor certainly below
-it at the lower end; - where an answer by other means exists (one release; Gaussian noise without sampling)
-the truth, by mpmath at 60 digits,
-  lies inside the bounds; losses that are bounded (Laplace) bound epsilon.
+- the round trip: delta at epsilon's upper end is not certainly above the delta asked for, nor certainly
+  below it at the lower end;
+- where an answer by other means exists (one release; Gaussian noise without sampling) the truth, by mpmath at
+  60 digits, lies inside the bounds; losses that are bounded (Laplace) bound epsilon.
 
 The last line is the verdict; the exit status is 1 if any answer was wrong.
 """
@@ -35,7 +35,8 @@ from ggdp import AdditiveNoise, Adjacency, Composed, GeneralizedGaussian, Poisso
 from ggdp.accounting import Bounds, delta, epsilon
 
 REFUSED = "must be at most 2000"
-LONGEST_S = 60
+LONGEST_S = 20
+MOST_MEMORY = 3 << 30  # address space; what asks for more gets a MemoryError, and the case is reported
 
 
 @dataclass(frozen=True)
@@ -244,7 +245,7 @@ class TooLongError(Exception):
 
 
 def guarded(setting: Setting) -> Outcome:
-    """`examine`, ended after a minute."""
+    """`examine`, ended after `LONGEST_S` seconds."""
 
     def stop(signum: int, frame: object) -> None:
         raise TooLongError(f"no answer after {LONGEST_S} s")
@@ -320,6 +321,7 @@ def main() -> int:
     options = parser.parse_args()
     seed = options.seed if options.seed is not None else int(np.random.SeedSequence().entropy % 2**32)
     rng = np.random.default_rng(seed)
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     outcomes = []
     for place in range(options.count):
         one = guarded(draw(rng))

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Differential privacy with Generalized Gaussian noise."""
 
-from ggdp.accounting import Bounds, Estimate, delta, epsilon, privacy_curve
+from ggdp.accounting import Accountant, Bounds, Estimate, delta, epsilon, privacy_curve
 from ggdp.calibration import calibrate_rate, calibrate_scale, calibrate_steps, tail_weight_at
 from ggdp.distributions import Gaussian, GeneralizedGaussian, Laplace, SecureGenerator, secure_generator
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, PoissonSampled, release
 from ggdp.selection import noisy_argmax
 
 __all__ = [
+    "Accountant",
     "AdditiveNoise",
     "Adjacency",
     "Bounds",

@@ -1,7 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """What many releases cost: two engines that check each other, and the questions asked of them."""
 
+from ggdp.accounting.accountant import Accountant, Budget, BudgetExceededError
 from ggdp.accounting.bounds import Bounds, ErrorLedger, Estimate
+from ggdp.accounting.dp_events import from_dp_event, to_dp_event
+from ggdp.accounting.opacus_history import from_opacus_state_dict
 from ggdp.accounting.questions import delta, epsilon, privacy_curve
 
-__all__ = ["Bounds", "ErrorLedger", "Estimate", "delta", "epsilon", "privacy_curve"]
+__all__ = [
+    "Accountant",
+    "Bounds",
+    "Budget",
+    "BudgetExceededError",
+    "ErrorLedger",
+    "Estimate",
+    "delta",
+    "epsilon",
+    "from_dp_event",
+    "from_opacus_state_dict",
+    "privacy_curve",
+    "to_dp_event",
+]

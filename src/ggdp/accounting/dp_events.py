@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """To and from the events of Google's `dp_accounting`, in the optional extra `interop`.
 
-| event | mechanism | exact because |
+| event | mechanism | the same because |
 |---|---|---|
-| `GaussianDpEvent(sigma)` | `AdditiveNoise(Gaussian(std=sigma))` | l2 sensitivity 1; a vector release is a
-scalar one by rotation | | `LaplaceDpEvent(b)` | `AdditiveNoise(Laplace(scale=b))` | l1 sensitivity 1; one
-coordinate is the worst case | | `PoissonSampledDpEvent(q, one of these)` | `PoissonSampled(..., rate=q)` |
-the same words | | ... sampled twice, q then p | `rate = q * p` | independent coins multiply | | ... several
-Gaussians on one sample | one Gaussian, 1/sigma^2 added up | a sum weighted by 1/sigma^2 is sufficient | |
-`ComposedDpEvent`, `SelfComposedDpEvent` | `Composed` | the same words | | `NoOpDpEvent` inside a composition
-| left out | it releases nothing |
+| `GaussianDpEvent(sigma)` | `AdditiveNoise(Gaussian(std=sigma))` | l2 sensitivity 1, exact by rotation |
+| `LaplaceDpEvent(b)` | `AdditiveNoise(Laplace(scale=b))` | l1 sensitivity 1, one coordinate is worst |
+| `PoissonSampledDpEvent(q, ...)` | `PoissonSampled(..., rate=q)` | the same words |
+| ... sampled twice, q then p | `rate = q * p` | independent coins multiply |
+| ... several Gaussians on one sample | one Gaussian | their sum weighted by 1/sigma^2 is sufficient |
+| `ComposedDpEvent`, `SelfComposedDpEvent` | `Composed` | the same words |
+| `NoOpDpEvent` in a composition | left out | it releases nothing |
 
 Everything else is refused with the reason. Events carry no adjacency: choose it when asking for epsilon.
 """
@@ -74,12 +74,12 @@ def to_dp_event(mechanism: Mechanism) -> Any:
 
 def _library() -> Any:
     try:
-        import dp_accounting
+        from dp_accounting import dp_event
     except ImportError as error:
         raise ImportError(
             "events of Google's dp_accounting need that package: pip install 'ggdp[interop]'"
         ) from error
-    return dp_accounting
+    return dp_event
 
 
 def _steps(google: Any, event: Any) -> Steps:
@@ -143,7 +143,7 @@ def _noise_event(google: Any, mechanism: AdditiveNoise) -> Any:
     noise, norm = mechanism.noise, mechanism.norm
     if noise.beta == 2.0:
         _known_norm(norm, 2.0, "GaussianDpEvent")
-        return google.GaussianDpEvent(noise.std / mechanism.sensitivity)
+        return google.GaussianDpEvent(noise.scale / math.sqrt(2.0) / mechanism.sensitivity)
     if noise.beta == 1.0:
         _known_norm(norm, 1.0, "LaplaceDpEvent")
         return google.LaplaceDpEvent(noise.scale / mechanism.sensitivity)

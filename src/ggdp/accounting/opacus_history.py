@@ -33,9 +33,9 @@ def from_opacus_state_dict(state: Mapping[str, Any]) -> Composed:
     Raises:
         ValueError: The data is not such a state, its history is empty, or an entry has no noise.
 
-    >>> step = PoissonSampled(AdditiveNoise(Gaussian(std=1.1)), rate=0.01)
-    >>> from_opacus_state_dict({"mechanism": "prv", "history": [(1.1, 0.01, 500)]}) == Composed(step,
-    times=500) True
+    >>> read = from_opacus_state_dict({"mechanism": "prv", "history": [(1.1, 0.01, 500)]})
+    >>> read == Composed(PoissonSampled(AdditiveNoise(Gaussian(std=1.1)), rate=0.01), times=500)
+    True
     """
     arguments.instance("state", state, Mapping, hint="pass accountant.state_dict()")
     for field in ("history", "mechanism"):

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Google's events: what has the same meaning here goes there and back, what has none is refused."""
+
+import sys
+
+import pytest
+from dp_accounting import dp_event as google
+from dp_accounting.pld import PLDAccountant
+from dp_accounting.rdp import RdpAccountant
+
+from ggdp import (
+    AdditiveNoise,
+    Composed,
+    Gaussian,
+    GeneralizedGaussian,
+    Laplace,
+    PoissonSampled,
+    delta,
+)
+from ggdp.accounting import from_dp_event, to_dp_event
+
+GAUSSIAN = AdditiveNoise(Gaussian(std=1.5))
+LAPLACE = AdditiveNoise(Laplace(scale=3.0))
+EVENTS = [
+    (google.GaussianDpEvent(1.5), GAUSSIAN),
+    (google.LaplaceDpEvent(3.0), LAPLACE),
+    (google.PoissonSampledDpEvent(0.1, google.GaussianDpEvent(1.5)), PoissonSampled(GAUSSIAN, 0.1)),
+    (google.PoissonSampledDpEvent(0.2, google.LaplaceDpEvent(3.0)), PoissonSampled(LAPLACE, 0.2)),
+    (google.SelfComposedDpEvent(google.LaplaceDpEvent(3.0), 7), Composed(LAPLACE, times=7)),
+    (
+        google.ComposedDpEvent(
+            [
+                google.SelfComposedDpEvent(
+                    google.PoissonSampledDpEvent(0.1, google.GaussianDpEvent(1.5)), 30
+                ),
+                google.SelfComposedDpEvent(google.LaplaceDpEvent(3.0), 2),
+            ]
+        ),
+        Composed([(PoissonSampled(GAUSSIAN, 0.1), 30), (LAPLACE, 2)]),
+    ),
+]
+
+
+@pytest.mark.parametrize(("event", "mechanism"), EVENTS)
+def test_an_event_and_its_mechanism_are_each_other(event, mechanism):
+    assert from_dp_event(event) == mechanism
+    assert to_dp_event(mechanism) == event
+
+
+@pytest.mark.parametrize(("event", "mechanism"), EVENTS)
+def test_google_bounds_the_delta_that_we_bound(event, mechanism):
+    """Google's upper bound, discretised at 1e-4, is not below our lower one and not far above."""
+    accountant = PLDAccountant(value_discretization_interval=1e-4)
+    accountant.compose(event)
+    theirs, ours = accountant.get_delta(0.05), delta(mechanism, epsilon=0.05)
+    assert theirs >= ours.lower * (1 - 1e-9)
+    assert theirs <= ours.upper * (1 + 1e-3)
+
+
+def test_one_sample_released_through_several_gaussians_is_one_gaussian():
+    """1/2^2 + 2/4^2 = 3/8; Google's accountant takes the same view."""
+    inner = google.ComposedDpEvent(
+        [google.GaussianDpEvent(2.0), google.SelfComposedDpEvent(google.GaussianDpEvent(4.0), 2)]
+    )
+    event = google.SelfComposedDpEvent(google.PoissonSampledDpEvent(0.05, inner), 100)
+    mechanism = from_dp_event(event)
+    ((step, times),) = mechanism.parts
+    assert (times, step.rate) == (100, 0.05)
+    assert step.mechanism.noise.std == pytest.approx((3 / 8) ** -0.5, rel=1e-15)
+    accountant, same = RdpAccountant(), RdpAccountant()
+    accountant.compose(event)
+    same.compose(to_dp_event(mechanism))
+    assert same.get_epsilon(1e-6) == pytest.approx(accountant.get_epsilon(1e-6), rel=1e-12)
+
+
+def test_a_sample_of_a_sample_has_the_product_of_the_rates():
+    event = google.PoissonSampledDpEvent(0.5, google.PoissonSampledDpEvent(0.25, google.GaussianDpEvent(1.5)))
+    assert from_dp_event(event) == PoissonSampled(GAUSSIAN, 0.125)
+
+
+@pytest.mark.parametrize("rate", [1.0, 1])
+def test_a_sample_of_everything_is_no_sample(rate):
+    twice = google.SelfComposedDpEvent(google.LaplaceDpEvent(3.0), 2)
+    assert from_dp_event(google.PoissonSampledDpEvent(rate, google.LaplaceDpEvent(3.0))) == LAPLACE
+    assert from_dp_event(google.PoissonSampledDpEvent(rate, twice)) == Composed(LAPLACE, times=2)
+
+
+def test_an_event_that_releases_nothing_is_left_out_of_a_composition():
+    event = google.ComposedDpEvent(
+        [
+            google.NoOpDpEvent(),
+            google.LaplaceDpEvent(3.0),
+            google.SelfComposedDpEvent(google.GaussianDpEvent(1.0), 0),
+            google.PoissonSampledDpEvent(0.0, google.GaussianDpEvent(1.0)),
+        ]
+    )
+    assert from_dp_event(event) == LAPLACE
+
+
+@pytest.mark.parametrize(
+    ("event", "reason"),
+    [
+        (google.NoOpDpEvent(), "releases nothing"),
+        (google.ComposedDpEvent([]), "releases nothing"),
+        (google.NonPrivateDpEvent(), "event must be private"),
+        (google.GaussianDpEvent(0.0), "without noise is not private"),
+        (google.DiscreteLaplaceDpEvent(1.0, 1), "DiscreteLaplaceDpEvent"),
+        (google.SampledWithoutReplacementDpEvent(100, 10, google.GaussianDpEvent(1.0)), "SampledWithout"),
+        (
+            google.PoissonSampledDpEvent(0.1, google.SelfComposedDpEvent(google.LaplaceDpEvent(1.0), 2)),
+            "not all Gaussian",
+        ),
+        (google.PoissonSampledDpEvent(1.5, google.GaussianDpEvent(1.0)), "sampling_probability must be"),
+        ("gaussian", "event must be of type DpEvent"),
+    ],
+)
+def test_what_has_no_equal_here_is_refused_with_the_reason(event, reason):
+    with pytest.raises(ValueError, match=reason):
+        from_dp_event(event)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "reason"),
+    [
+        (AdditiveNoise(GeneralizedGaussian(beta=1.5, scale=2.0)), "beta must be 1 or 2"),
+        (Composed([(LAPLACE, 2), (AdditiveNoise(GeneralizedGaussian(beta=3.0, scale=2.0)), 1)]), "beta must"),
+        (AdditiveNoise(Gaussian(std=1.0), norm=4.0), "norm must be at most 2"),
+        (AdditiveNoise(Laplace(scale=1.0), norm=2.0), "norm must be at most 1"),
+        ("laplace", "mechanism must be of type"),
+    ],
+)
+def test_what_has_no_equal_there_is_refused_with_the_reason(mechanism, reason):
+    with pytest.raises(ValueError, match=reason):
+        to_dp_event(mechanism)
+
+
+def test_a_sensitivity_divides_the_noise():
+    assert to_dp_event(AdditiveNoise(Laplace(scale=3.0), sensitivity=1.5)) == google.LaplaceDpEvent(2.0)
+    gaussian = to_dp_event(AdditiveNoise(Gaussian(std=3.0), sensitivity=1.5))
+    assert gaussian.noise_multiplier == pytest.approx(2.0, rel=1e-15)
+
+
+def test_a_bound_in_a_smaller_norm_is_enough():
+    assert isinstance(to_dp_event(AdditiveNoise(Gaussian(std=3.0), norm=1.0)), google.GaussianDpEvent)
+
+
+def test_without_the_package_the_error_says_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    with pytest.raises(ImportError, match=r"pip install 'ggdp\[interop\]'"):
+        to_dp_event(LAPLACE)
