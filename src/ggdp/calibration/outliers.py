@@ -18,7 +18,7 @@ from ggdp.calibration.scale import calibrate_scale
 from ggdp.mechanisms import Adjacency
 from ggdp.privacy_loss.dominating import BETA
 
-_NUM_SCANNED = 13
+NUM_SCANNED = 13
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 
 
@@ -130,33 +130,38 @@ def best_beta_for_outliers(
     >>> best.beta
     1.0
     """
+
+    def noise_at(beta: float) -> Calibrated:
+        return calibrate_scale(
+            beta=beta,
+            epsilon=epsilon,
+            delta=delta,
+            rate=rate,
+            steps=steps,
+            sensitivity=sensitivity,
+            adjacency=adjacency,
+        )
+
+    return least_outliers(noise_at, threshold, betas, tolerance)
+
+
+def least_outliers(
+    noise_at: Callable[[float], Calibrated], threshold: float, betas: tuple[float, float], tolerance: float
+) -> LeastOutliers:
+    """`best_beta_for_outliers` for noises that the caller calibrates, and may keep for other thresholds."""
     threshold = arguments.real("threshold", threshold, above=0.0)
     tolerance = arguments.real("tolerance", tolerance, least=1e-9)
     low, high = (arguments.real("betas", end, least=BETA.least, most=BETA.most) for end in betas)
     if low > high:
         raise ValueError(f"betas must be (low, high) with low <= high, got {betas!r}")
-    known: dict[float, Calibrated] = {}
-
-    def weight(beta: float) -> float:
-        if beta not in known:
-            known[beta] = calibrate_scale(
-                beta=beta,
-                epsilon=epsilon,
-                delta=delta,
-                rate=rate,
-                steps=steps,
-                sensitivity=sensitivity,
-                adjacency=adjacency,
-            )
-        return log_tail_weight(known[beta], threshold)
-
-    beta = lowest(weight, low, high, tolerance)
-    return LeastOutliers(beta, weight(beta), threshold, known[beta])
+    beta = lowest(lambda beta: log_tail_weight(noise_at(beta), threshold), low, high, tolerance)
+    noise = noise_at(beta)
+    return LeastOutliers(beta, log_tail_weight(noise, threshold), threshold, noise)
 
 
 def lowest(function: Callable[[float], float], low: float, high: float, tolerance: float) -> float:
     """Where a function is least on [low, high]: the best of a scan, improved by golden section."""
-    scan = [float(point) for point in np.linspace(low, high, _NUM_SCANNED)]
+    scan = [float(point) for point in np.linspace(low, high, NUM_SCANNED)]
     values = [function(point) for point in scan]
     best = values.index(min(values))
     left, right = scan[max(best - 1, 0)], scan[min(best + 1, len(scan) - 1)]

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from ggdp import version
-from ggdp.cli import demo, noise, output, release
+from ggdp.cli import calibrate, curve, demo, noise, outliers, output, privacy, release
 
 app = typer.Typer(
     name="ggdp",
@@ -48,6 +48,11 @@ def ggdp(
 
 app.command("noise")(noise.noise)
 app.command("release")(release.release)
+app.command("epsilon")(privacy.epsilon)
+app.command("delta")(privacy.delta)
+app.command("calibrate")(calibrate.calibrate)
+app.command("curve")(curve.curve)
+app.command("outliers")(outliers.outliers)
 app.command("demo")(demo.demo)
 
 

@@ -6,6 +6,7 @@ A value out of range is refused while the command line is read, in the words of 
 
 import contextlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -59,6 +60,12 @@ def _whole(option: str, help_text: str, **limits: int) -> Any:
 Beta = Annotated[
     float, _number("--beta", "Exponent of the noise, in [1, 64].", least=BETA.least, most=BETA.most)
 ]
+Betas = Annotated[
+    list[float],
+    _number(
+        "--beta", "Exponent of the noise, in [1, 8]; give it again for a comparison.", least=1.0, most=8.0
+    ),
+]
 Scale = Annotated[
     float | None,
     _number("--scale", "Scale: density exp(-(|x|/scale)^beta).", least=SCALE.least, most=SCALE.most),
@@ -78,6 +85,7 @@ Seed = Annotated[
     _whole("--seed", "Repeatable noise, for tests. Noise from a seed is NOT private.", least=0),
 ]
 AdjacencyChoice = Annotated[Adjacency, typer.Option("--adjacency", help="Which datasets are neighbours.")]
+Plot = Annotated[Path | None, typer.Option("--plot", help="Draw a picture and write it to this PNG file.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 

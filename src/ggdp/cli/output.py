@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a command prints: one JSON object, one table, or one line that says why not."""
 
+import decimal
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import typer
@@ -28,6 +29,51 @@ def print_table(title: str, rows: Mapping[str, object]) -> None:
     for name, value in rows.items():
         table.add_row(name, f"{value:.10g}" if isinstance(value, float) else str(value))
     Console().print(table)
+
+
+def print_rows(title: str, rows: Sequence[Mapping[str, str]]) -> None:
+    """Print a line and a table with a header; the rows have the same names. No number is ever cut short."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table()
+    for name in rows[0]:
+        table.add_column(name, justify="right", overflow="fold")
+    for row in rows:
+        table.add_row(*row.values())
+    console = Console(highlight=False)
+    console.print(title, soft_wrap=True)
+    console.print(table)
+
+
+def rounded_up(number: float, digits: int = 10) -> str:
+    """A number with so many significant digits that is never below it, as an upper bound must be.
+
+    >>> rounded_up(1.00000000001), rounded_up(0.25)
+    ('1.000000001', '0.25')
+    """
+    return _rounded(number, digits, decimal.ROUND_CEILING)
+
+
+def rounded_down(number: float, digits: int = 10) -> str:
+    """A number with so many significant digits that is never above it, as a lower bound must be."""
+    return _rounded(number, digits, decimal.ROUND_FLOOR)
+
+
+def _rounded(number: float, digits: int, rounding: str) -> str:
+    with decimal.localcontext(prec=digits, rounding=rounding):
+        rounded = (+decimal.Decimal(number)).normalize()
+    return f"{rounded:f}" if 1e-4 <= abs(number) < 10.0**digits or number == 0.0 else f"{rounded:e}"
+
+
+def probability(log_prob: float) -> str:
+    """A probability from its logarithm, with four digits, also where it is smaller than any double.
+
+    >>> probability(-1.0), probability(-10000.0)
+    ('0.3679', '1.135e-4343')
+    """
+    with decimal.localcontext(prec=20):
+        return f"{decimal.Decimal(log_prob).exp():.4g}"
 
 
 def refuse(line: str, *, code: int = 2) -> int:

@@ -1,30 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """The demonstration's pictures, drawn from its record alone.
 
-Colours are those of Okabe and Ito, told apart by every kind of colour vision; line styles and markers differ
-too, so that the figures survive a black-and-white printer.
+Line styles and markers differ as well as colours, so that the figures survive a black-and-white printer.
 """
 
-import io
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ggdp.distributions import GeneralizedGaussian
+from ggdp.reporting import canvas
+from ggdp.reporting.canvas import panels
+from ggdp.reporting.canvas import png as png
 from ggdp.reporting.demo_study import Study
 from ggdp.reporting.example_data import READERS_BY_BRANCH
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73")
+COLOURS = canvas.COLOURS[:3]
 LINES = ("-", "--", "-.")
 MARKERS = ("o", "s", "^")
 
 
 def densities(study: Study) -> "Figure":
     """The three densities of equal privacy, on a linear and on a logarithmic axis."""
-    figure, (linear, logarithmic) = _panels(2)
+    figure, (linear, logarithmic) = panels(2)
     # As far as the heaviest tail falls to one in a thousand, and to one in a billion.
     noises = [GeneralizedGaussian(case.beta, case.scale) for case in study.cases]
     for axes, prob in ((linear, 1e-3), (logarithmic, 1e-9)):
@@ -42,7 +43,7 @@ def densities(study: Study) -> "Figure":
 
 def training(study: Study) -> "Figure":
     """Epsilon of the training run as its steps go by."""
-    figure, (axes,) = _panels(1)
+    figure, (axes,) = panels(1)
     for case, style, marker in zip(study.cases, _styles(), MARKERS, strict=True):
         steps = study.target.training_steps
         axes.plot(steps, case.training_epsilon, marker=marker, label=f"beta = {case.beta:g}", **style)
@@ -55,7 +56,7 @@ def training(study: Study) -> "Figure":
 
 def errors(study: Study) -> "Figure":
     """The noise that each branch's count received."""
-    figure, (axes,) = _panels(1)
+    figure, (axes,) = panels(1)
     exact = np.array(list(READERS_BY_BRANCH.values()), dtype=np.float64)
     places = np.arange(len(exact))
     for shift, case, colour, marker in zip((-0.2, 0.0, 0.2), study.cases, COLOURS, MARKERS, strict=True):
@@ -69,24 +70,5 @@ def errors(study: Study) -> "Figure":
     return figure
 
 
-def png(figure: "Figure") -> bytes:
-    """The figure as a PNG file."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=160)
-    return buffer.getvalue()
-
-
 def _styles() -> list[dict[str, Any]]:
     return [{"color": colour, "linestyle": line} for colour, line in zip(COLOURS, LINES, strict=True)]
-
-
-def _panels(count: int) -> tuple["Figure", list[Any]]:
-    # A Figure of its own, without pyplot: no global state, no window, any thread.
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8.0, 3.4), layout="constrained")
-    panels = [figure.add_subplot(1, count, position + 1) for position in range(count)]
-    for axes in panels:
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(alpha=0.25)
-    return figure, panels

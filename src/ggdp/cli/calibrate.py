@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ggdp calibrate`: the noise, the number of steps or the sampling rate that a target allows."""
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from ggdp.calibration import Calibrated, calibrate_rate, calibrate_scale, calibrate_steps
+from ggdp.cli import options, output
+from ggdp.cli.privacy import bound_cells, print_records
+from ggdp.mechanisms import AdditiveNoise, Adjacency, PoissonSampled
+from ggdp.reporting.privacy_records import calibration_record
+
+
+class Unknown(StrEnum):
+    """What is looked for."""
+
+    SCALE = "scale"
+    STEPS = "steps"
+    RATE = "rate"
+
+
+For = Annotated[
+    Unknown, typer.Option("--for", help="What to find: the smallest scale, the most steps, the largest rate.")
+]
+Rate = Annotated[
+    float | None,
+    typer.Option(
+        "--rate",
+        help="Poisson sampling rate, in (0, 1]; 1 if left out.",
+        parser=options.number("--rate", above=0.0, most=1.0),
+        metavar="NUMBER",
+    ),
+]
+Steps = Annotated[
+    int | None,
+    typer.Option(
+        "--steps",
+        help="How many times the mechanism runs; 1 if left out.",
+        parser=options.whole("--steps", least=1),
+        metavar="WHOLE",
+    ),
+]
+
+
+def calibrate(
+    beta: options.Betas,
+    epsilon: options.Epsilon,
+    delta: options.Delta,
+    unknown: For = Unknown.SCALE,
+    scale: options.Scale = None,
+    noise_multiplier: options.NoiseMultiplier = None,
+    std: options.Std = None,
+    sensitivity: options.Sensitivity = 1.0,
+    rate: Rate = None,
+    steps: Steps = None,
+    adjacency: options.AdjacencyChoice = Adjacency.ADD_REMOVE,
+    json: options.Json = False,
+) -> None:
+    """Find the smallest noise, the most steps or the largest rate whose certified epsilon fits.
+
+    With --for steps or rate, the noise is given by --scale, --noise-multiplier or --std.
+
+    Example: ggdp calibrate --beta 1.5 --epsilon 2 --delta 1e-6 --rate 0.01 --steps 5000
+    """
+    sought = {"--steps": steps} if unknown is Unknown.STEPS else {"--rate": rate}
+    if unknown is Unknown.SCALE:
+        sought = {"--scale": scale, "--noise-multiplier": noise_multiplier, "--std": std}
+    for option, value in sought.items():
+        if value is not None:
+            raise ValueError(
+                f"{option} must not be given with --for {unknown}, which finds it, got {value:g}"
+            )
+
+    def found_at(one: float) -> Calibrated:
+        if unknown is Unknown.SCALE:
+            return calibrate_scale(
+                beta=one,
+                epsilon=epsilon,
+                delta=delta,
+                rate=rate or 1.0,
+                steps=steps or 1,
+                sensitivity=sensitivity,
+                adjacency=adjacency,
+            )
+        noise = options.noise_from(one, scale, noise_multiplier, std, sensitivity)
+        step = AdditiveNoise(noise, sensitivity)
+        if unknown is Unknown.STEPS:
+            sampled = PoissonSampled(step, rate or 1.0)
+            return calibrate_steps(sampled, epsilon=epsilon, delta=delta, adjacency=adjacency)
+        return calibrate_rate(step, epsilon=epsilon, delta=delta, steps=steps or 1, adjacency=adjacency)
+
+    records = [calibration_record(found_at(one), epsilon, adjacency) for one in beta]
+    if json:
+        print_records(records)
+    else:
+        title = f"Calibrated to epsilon = {epsilon:g} at delta = {delta:g} ({adjacency})"
+        output.print_rows(title, [_row(record) for record in records])
+
+
+def _row(record: dict[str, Any]) -> dict[str, str]:
+    return {
+        "beta": f"{record['beta']:g}",
+        "scale": output.rounded_up(record["scale"]),
+        "noise\nmultiplier": output.rounded_up(record["noise_multiplier"]),
+        "rate": output.rounded_down(record["rate"]),
+        "steps": str(record["steps"]),
+        "epsilon <=": bound_cells("epsilon", record["achieved"]["epsilon"])["epsilon <="],
+    }

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ggdp curve`: epsilon over a range of deltas, as a table, as JSON or as a picture."""
+
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from ggdp.accounting import privacy_curve
+from ggdp.cli import options, output
+from ggdp.cli.privacy import print_records, runs_from
+from ggdp.mechanisms import Adjacency
+from ggdp.reporting.atomic_file import write_atomically
+from ggdp.reporting.privacy_records import curve_record
+
+
+def _delta(option: str, help_text: str) -> Any:
+    parser = options.number(option, least=1e-100, most=0.5)
+    return typer.Option(option, help=help_text, parser=parser, metavar="NUMBER")
+
+
+LeastDelta = Annotated[float, _delta("--from-delta", "Smallest delta, in [1e-100, 0.5].")]
+MostDelta = Annotated[float, _delta("--to-delta", "Largest delta, in [1e-100, 0.5].")]
+Points = Annotated[
+    int,
+    typer.Option(
+        "--points",
+        help="How many deltas, evenly spaced in their logarithm, in [2, 1000].",
+        parser=options.whole("--points", least=2, most=1000),
+        metavar="WHOLE",
+    ),
+]
+
+
+def curve(
+    beta: options.Betas,
+    scale: options.Scale = None,
+    noise_multiplier: options.NoiseMultiplier = None,
+    std: options.Std = None,
+    sensitivity: options.Sensitivity = 1.0,
+    rate: options.Rate = 1.0,
+    steps: options.Steps = 1,
+    adjacency: options.AdjacencyChoice = Adjacency.ADD_REMOVE,
+    from_delta: LeastDelta = 1e-10,
+    to_delta: MostDelta = 1e-2,
+    points: Points = 17,
+    plot: options.Plot = None,
+    json: options.Json = False,
+) -> None:
+    """Print or draw epsilon against delta; several --beta share one picture.
+
+    --plot needs matplotlib: pip install 'ggdp[plot]'.
+
+    Example: ggdp curve --beta 1 --beta 2 --noise-multiplier 2 --rate 0.01 --steps 5000 --plot out.png
+    """
+    if from_delta >= to_delta:
+        raise ValueError(f"--from-delta must be below --to-delta, got {from_delta:g} and {to_delta:g}")
+    if plot is not None:
+        import matplotlib  # noqa: F401  before any work, so that its absence is told at once
+    deltas = [float(delta) for delta in np.geomspace(from_delta, to_delta, points)]
+    runs = runs_from(beta, scale, noise_multiplier, std, sensitivity, rate, steps, adjacency)
+    records = [
+        curve_record(run, deltas, privacy_curve(run.mechanism, deltas=deltas, adjacency=adjacency))
+        for run in runs
+    ]
+    if plot is not None:
+        from ggdp.reporting import canvas, curve_figure
+
+        write_atomically(plot, canvas.png(curve_figure.curve_figure(records)))
+    if json:
+        print_records(records)
+    elif plot is not None:
+        typer.echo(f"Wrote {plot}")
+    else:
+        output.print_rows("Epsilon, certified upper bounds", _rows(deltas, records))
+
+
+def _rows(deltas: list[float], records: list[dict[str, Any]]) -> list[dict[str, str]]:
+    rows = []
+    for position, delta in enumerate(deltas):
+        row = {"delta": f"{delta:.4g}"}
+        for record in records:
+            upper = record["curve"][position]["epsilon"]["upper"]
+            row[f"beta = {record['beta']:g}"] = "no bound" if upper is None else output.rounded_up(upper)
+        rows.append(row)
+    return rows

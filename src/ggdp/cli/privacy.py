@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ggdp epsilon` and `ggdp delta`: what a run of noisy steps costs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ggdp import accounting
+from ggdp.cli import options, output
+from ggdp.mechanisms import AdditiveNoise, Adjacency
+from ggdp.reporting.privacy_records import Run, delta_record, epsilon_record
+
+
+def epsilon(
+    beta: options.Betas,
+    delta: options.Delta,
+    scale: options.Scale = None,
+    noise_multiplier: options.NoiseMultiplier = None,
+    std: options.Std = None,
+    sensitivity: options.Sensitivity = 1.0,
+    rate: options.Rate = 1.0,
+    steps: options.Steps = 1,
+    adjacency: options.AdjacencyChoice = Adjacency.ADD_REMOVE,
+    json: options.Json = False,
+) -> None:
+    """Print certified bounds of epsilon at a delta; publish the upper one.
+
+    Example: ggdp epsilon --beta 1.5 --noise-multiplier 2 --rate 0.01 --steps 5000 --delta 1e-6
+    """
+    runs = runs_from(beta, scale, noise_multiplier, std, sensitivity, rate, steps, adjacency)
+    records = [
+        epsilon_record(run, delta, accounting.epsilon(run.mechanism, delta=delta, adjacency=adjacency))
+        for run in runs
+    ]
+    if json:
+        print_records(records)
+    else:
+        title = f"Epsilon at delta = {delta:g} ({_described(runs[0])})"
+        output.print_rows(title, [_row(record, "epsilon") for record in records])
+
+
+def delta(
+    beta: options.Betas,
+    epsilon: options.Epsilon,
+    scale: options.Scale = None,
+    noise_multiplier: options.NoiseMultiplier = None,
+    std: options.Std = None,
+    sensitivity: options.Sensitivity = 1.0,
+    rate: options.Rate = 1.0,
+    steps: options.Steps = 1,
+    adjacency: options.AdjacencyChoice = Adjacency.ADD_REMOVE,
+    json: options.Json = False,
+) -> None:
+    """Print certified bounds of delta at an epsilon; publish the upper one.
+
+    Example: ggdp delta --beta 1.5 --noise-multiplier 2 --rate 0.01 --steps 5000 --epsilon 1.3
+    """
+    runs = runs_from(beta, scale, noise_multiplier, std, sensitivity, rate, steps, adjacency)
+    records = [
+        delta_record(run, epsilon, accounting.delta(run.mechanism, epsilon=epsilon, adjacency=adjacency))
+        for run in runs
+    ]
+    if json:
+        print_records(records)
+    else:
+        title = f"delta at epsilon = {epsilon:g} ({_described(runs[0])})"
+        output.print_rows(title, [_row(record, "delta") for record in records])
+
+
+def runs_from(
+    betas: list[float],
+    scale: float | None,
+    noise_multiplier: float | None,
+    std: float | None,
+    sensitivity: float,
+    rate: float,
+    steps: int,
+    adjacency: Adjacency,
+) -> list[Run]:
+    """One run for each exponent, with the noise that exactly one of three options describes."""
+    noises = [options.noise_from(beta, scale, noise_multiplier, std, sensitivity) for beta in betas]
+    return [Run(AdditiveNoise(noise, sensitivity), rate, steps, adjacency) for noise in noises]
+
+
+def print_records(records: list[dict[str, Any]]) -> None:
+    """One object as it is, several as a list under `results`."""
+    output.print_json(records[0] if len(records) == 1 else {"results": records})
+
+
+def bound_cells(name: str, bounds: Mapping[str, float | None]) -> dict[str, str]:
+    """Lower and upper end as text, each rounded to its own side."""
+    lower, upper = bounds["lower"], bounds["upper"]
+    return {
+        f"{name} >=": output.rounded_down(lower or 0.0),
+        f"{name} <=": "no bound" if upper is None else output.rounded_up(upper),
+    }
+
+
+def _row(record: dict[str, Any], asked: str) -> dict[str, str]:
+    return {
+        "beta": f"{record['beta']:g}",
+        "scale": f"{record['scale']:.8g}",
+        "noise\nmultiplier": f"{record['noise_multiplier']:.8g}",
+        **bound_cells(asked, record[asked]),
+        "method": record["method"],
+    }
+
+
+def _described(run: Run) -> str:
+    return f"{run.steps} x, rate {run.rate:g}, sensitivity {run.step.sensitivity:g}, {run.adjacency}"

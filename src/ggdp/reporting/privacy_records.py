@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers about privacy as plain data, with everything they depend on beside them."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from ggdp.accounting import Bounds
+from ggdp.calibration import Calibrated
+from ggdp.calibration.calibrated import run_of
+from ggdp.mechanisms import AdditiveNoise, Adjacency, Mechanism
+
+
+@dataclass(frozen=True)
+class Run:
+    """A number of noisy steps, each on a Poisson sample, and the neighbours it is judged by."""
+
+    step: AdditiveNoise
+    rate: float
+    steps: int
+    adjacency: Adjacency
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """The run as an accountant reads it."""
+        return run_of(self.step, self.rate, self.steps)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every number that the answer depends on."""
+        noise = self.step.noise
+        return {
+            "beta": noise.beta,
+            "scale": noise.scale,
+            "noise_multiplier": noise.scale / (math.sqrt(2.0) * self.step.sensitivity),
+            "std": noise.std,
+            "sensitivity": self.step.sensitivity,
+            "rate": self.rate,
+            "steps": self.steps,
+            "adjacency": str(self.adjacency),
+        }
+
+
+def bounds_record(bounds: Bounds) -> dict[str, float | None]:
+    """The three numbers; an upper bound that is infinite is null, because JSON has no infinity."""
+    numbers = {"lower": bounds.lower, "estimate": bounds.estimate, "upper": bounds.upper}
+    return {name: value if math.isfinite(value) else None for name, value in numbers.items()}
+
+
+def epsilon_record(run: Run, delta: float, answer: Bounds) -> dict[str, Any]:
+    """Epsilon of a run at a delta."""
+    return {"epsilon": bounds_record(answer), "delta": delta, "method": answer.method, **run.to_dict()}
+
+
+def delta_record(run: Run, epsilon: float, answer: Bounds) -> dict[str, Any]:
+    """delta of a run at an epsilon."""
+    return {"delta": bounds_record(answer), "epsilon": epsilon, "method": answer.method, **run.to_dict()}
+
+
+def curve_record(run: Run, deltas: list[float], answers: list[Bounds]) -> dict[str, Any]:
+    """Epsilon of a run at each delta."""
+    points = [
+        {"epsilon": bounds_record(answer), "delta": delta, "method": answer.method}
+        for delta, answer in zip(deltas, answers, strict=True)
+    ]
+    return {"curve": points, **run.to_dict()}
+
+
+def calibration_record(found: Calibrated, epsilon: float, adjacency: Adjacency) -> dict[str, Any]:
+    """What a calibration found, what it was asked for, and what it achieves."""
+    run = Run(found.step, found.rate, found.steps, adjacency)
+    return {
+        **run.to_dict(),
+        "target": {"epsilon": epsilon, "delta": found.delta},
+        "achieved": {
+            "epsilon": bounds_record(found.achieved),
+            "delta": found.delta,
+            "method": found.achieved.method,
+        },
+        "sharp": found.sharp,
+    }
