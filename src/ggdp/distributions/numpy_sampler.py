@@ -3,8 +3,8 @@
 
 One 64-bit word makes one draw more than 99 times in 100: ten bits choose a layer, 53 choose the place in it.
 The words that fall on the rim of a layer are put aside and settled together afterwards. A draw costs less
-than one of `numpy.random.Generator.standard_normal`, and inversion (SciPy's UNU.RAN) costs about three times
-as much and would have to be cut off in the tail.
+than one of `numpy.random.Generator.standard_normal`; numerical inversion (SciPy's UNU.RAN) costs more than
+twice as much, and would have to be cut off in the tail.
 
 Any source of words will do, so that PyTorch's generator and the ChaCha20 keystream share this code.
 """

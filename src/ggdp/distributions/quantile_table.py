@@ -13,11 +13,11 @@ enough. Deep pieces are reached with their true probability, which is what keeps
 
 **Words.** Element n of a stream owns three 32-bit words a, b, c. The top bit of `a` is the sign, the next one
 chooses the end (1 is the tail), its other 30 bits are q, and w = (q + b 2^-32 + (c + 1/2) 2^-64) 2^-31: a
-fixed-point number of 95 bits. Below, w is in units of 2^-31, as f = q + b 2^-32 + (c + 1/2) 2^-64 in [2^-65,
-2^30).
+fixed-point number of 95 bits. Below, w is in units of 2^-31: f = q + b 2^-32 + (c + 1/2) 2^-64, from 2^-65 up
+to 2^30.
 
-Arithmetic in float32 drops b and c (and takes f = q + 1/2) unless it is in the tail with q < 2^17, that is u
-< 2^-14.
+Arithmetic in float32 drops b and c and takes f = q + 1/2, except in the tail with q < 2^17, that is where
+u < 2^-14.
 """
 
 import math
@@ -45,8 +45,8 @@ class QuantileTable:
     """Polynomials for G at scale 1.
 
     `coefficients[k, row]` multiplies t^k, where t = m - 9/8 and m in [1, 5/4) is f's significand with the two
-    bits that chose the piece cleared. The row of a piece is 2 p + end, with p = 4 (exponent -
-    LOWEST_EXPONENT) + the two bits. So the 32 rows that hold 15 of 16 draws lie side by side.
+    bits that chose the piece cleared. The row of a piece is 2 p + end, where p is the two bits plus
+    4 (exponent - LOWEST_EXPONENT). So the 32 rows that hold 15 of 16 draws lie side by side.
     """
 
     beta: float

@@ -2,13 +2,13 @@
 # mypy: disable-error-code="untyped-decorator, no-untyped-def, no-untyped-call, no-any-return"
 """Triton kernels: draw and add in one pass over memory.
 
-Element n of a stream owns the n-th word of three parallel keystreams ("domains" 0, 1, 2: the words a, b, c of
+Every element owns one word in each of three parallel keystreams ("domains" 0, 1, 2: the words a, b, c of
 `ggdp.distributions.quantile_table`), so a result depends on key and position alone, never on the launch.
 Domain 0 is computed for every element; float32 arithmetic computes the other two only in the few programs
 that hold an element with u < 2^-14.
 
-Keystreams come from Philox-4x32-10 (four words a block, statistical quality) or ChaCha20 (sixteen,
-cryptographic).
+Keystreams come from Philox-4x32-10 (blocks of four words, statistical quality), where element n owns word n,
+or from ChaCha20 (blocks of sixteen, cryptographic), dealt out as `ggdp.torch.streams.CHACHA_SPAN` says.
 """
 
 import triton
@@ -26,6 +26,8 @@ _FIRST_ROW_32 = tl.constexpr(2 * ((127 + layout.LOWEST_EXPONENT) << layout.PIECE
 _FIRST_ROW_64 = tl.constexpr(2 * ((1023 + layout.LOWEST_EXPONENT) << layout.PIECE_BITS))
 _SHRINK_32 = tl.constexpr(layout.SHRINK_FLOAT32)
 _LARGEST_64 = tl.constexpr(layout.LARGEST_FLOAT64)
+_WORD = tl.constexpr(2.0**-32)
+_TWO_WORDS = tl.constexpr(2.0**-64)
 
 
 @triton.jit
@@ -187,9 +189,7 @@ def draw_fine(a, b, c, table, DEGREE: tl.constexpr, NUM_ROWS: tl.constexpr, SHAR
     """Turn the words of all three domains into noise, in the precision of the table."""
     precision = table.dtype.element_ty
     q = (a & _Q_MASK).to(precision)
-    f = (
-        q + b.to(precision) * 2.3283064365386963e-10 + (c.to(precision) + 0.5) * 5.421010862427522e-20
-    )  # 2^-32, 2^-64
+    f = q + b.to(precision) * _WORD + (c.to(precision) + 0.5) * _TWO_WORDS
     magnitude = evaluate_pieces(f, ((a >> 30) & 1).to(tl.int32), table, DEGREE, NUM_ROWS, SHARED)
     return tl.where(a >= _SIGN, -magnitude, magnitude)
 
@@ -210,8 +210,7 @@ def noise_kernel(
     NUM_ROUNDS: tl.constexpr = 10,
     FINE: tl.constexpr = True,
 ):
-    """Add noise to `target` (or write it there): each program turns BLOCKS keystream blocks into as many
-    draws.
+    """Add noise to `target`, or write it there; each program uses up BLOCKS blocks of keystream.
 
     FINE = False leaves the tail beyond 2^-14 out; it exists to measure what that tail costs.
     """

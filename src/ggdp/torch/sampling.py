@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """`sample` and `add_noise_`: one law, and the fastest way to it on each device.
 
-on CUDA with Triton       one kernel that draws and adds (`fused`)
-on the CPU                the ziggurat of `ggdp.distributions.numpy_sampler`, exact in law
-on any other device       the inverse distribution function in plain PyTorch (`quantile`)
+    on CUDA with Triton       one kernel that draws and adds (`fused`)
+    on the CPU                the ziggurat of `ggdp.distributions.numpy_sampler`, exact in law
+    on any other device       the inverse distribution function in plain PyTorch (`quantile`)
+
+Which of them is taken never changes the law, only the draws that a seed gives.
 """
 
 from collections.abc import Iterable, Sequence
@@ -40,9 +42,9 @@ def sample(
         * The law is that of `noise` on every device, tails included: nothing is truncated above 2^-95 per
           side.
         * Noise is computed in float64 for float64 tensors and in at least float32 for the others, then
-          rounded
-          once: float32 noise has 24 significant bits, bfloat16 noise 8. On CUDA, float32 noise with |x| below
-          its 2^-14 quantile from above is read off a lattice of 2^-31 in probability.
+          rounded once: float32 noise has 24 significant bits, bfloat16 noise 8. Off the CPU, noise in float32
+          is read off a lattice of 2^-31 in probability, of 2^-95 where P(|X| > |x|) < 2^-14: every
+          tail probability is right to a factor 1 +- 2^-16.
         * Successive calls with one generator give independent noise, and so do streams of different ranks.
 
     Args:
