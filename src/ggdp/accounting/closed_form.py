@@ -9,7 +9,6 @@ import numpy as np
 from ggdp.accounting.bounds import ErrorLedger
 from ggdp.accounting.curve import LogDelta
 from ggdp.privacy_loss.hockey_stick import hockey_stick
-from ggdp.privacy_loss.quadrature import CannotCertifyError
 from ggdp.privacy_loss.shift_pair import ShiftPair
 
 
@@ -22,9 +21,7 @@ class ClosedForm:
     def log_delta(self, epsilon: float) -> LogDelta:
         """Certified log delta at epsilon."""
         stick = hockey_stick(self.pair, np.array([epsilon]))
-        value, error = float(stick.value[0]), float(stick.error[0]) + 5e-324
-        if not value > 0.0:
-            raise CannotCertifyError("delta is smaller than any double")
+        value, error = max(float(stick.value[0]), 5e-324), float(stick.error[0]) + 5e-324
         return LogDelta(
             lower=math.log(value - error) if value > error else -math.inf,
             estimate=math.log(value),

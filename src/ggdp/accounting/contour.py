@@ -30,13 +30,19 @@ from ggdp.accounting.curve import LogDelta
 from ggdp.accounting.cut_off import characteristic, cut_off
 from ggdp.accounting.moments import log_chernoff_constant
 from ggdp.accounting.tilt import Parts, Saddle, TiltPlan
-from ggdp.privacy_loss.quadrature import CannotCertifyError, Nodes, certified_nodes
+from ggdp.privacy_loss.quadrature import (
+    MOST_PANELS,
+    NODES_PER_PANEL,
+    CannotCertifyError,
+    Nodes,
+    certified_nodes,
+)
 from ggdp.privacy_loss.shift_pair import Array
 
 _UNIT_ROUNDOFF = 2.0**-53
 _TRUNCATION = -29.0  # log of the truncation aimed at, relative to delta
 _ALIASING = -32.0  # likewise
-_MOST_PRODUCTS = 1.2e8  # nodes times line points: about a third of a second
+_MOST_PRODUCTS = 6e7  # nodes times line points: about a sixth of a second
 
 
 @dataclass(frozen=True)
@@ -117,13 +123,12 @@ def draw(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Line:
     window, theta_2 = _window(plan, saddle)
     step = 2.0 * math.pi / window
     omega, log_truncation = cut_off(parts, plan, saddle, step, _TRUNCATION + relative)
+    count = math.ceil(omega / step) + 1
+    affordable = int(_MOST_PRODUCTS / (count * NODES_PER_PANEL * len(parts)))
     nodes = [
-        certified_nodes(pair, (theta, theta_2), omega, log_phi)
+        certified_nodes(pair, (theta, theta_2), omega, log_phi, most_panels=min(affordable, MOST_PANELS))
         for (pair, _), log_phi in zip(parts, zip(log_phis, plan.log_phis(theta_2), strict=True), strict=True)
     ]
-    count = math.ceil(omega / step) + 1
-    if count * sum(len(part.loss) for part in nodes) > _MOST_PRODUCTS:
-        raise CannotCertifyError("the line is too long")
     return _assemble(parts, nodes, theta, theta_2, step, count, log_truncation)
 
 

@@ -61,6 +61,8 @@ def _newton(curve: Curve, log_delta: float, start: float, reach: float) -> tuple
     point, best = start, math.inf
     here = curve.log_delta(point)
     for _ in range(60):
+        if not here.slope < 0.0:
+            break
         step = (log_delta - here.estimate) / here.slope
         step = max(-reach, min(reach, step))
         point += step

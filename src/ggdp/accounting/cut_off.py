@@ -30,6 +30,8 @@ from ggdp.privacy_loss.shift_pair import Array
 _SHORT_LINE = 500  # points up to which a plain line is cheaper than a cover
 _RUN = 48  # cover points per doubling of w
 _FURTHEST = 3e7  # in steps of the line
+_LONG_LINE = 20_000
+_TOLERANCE = 9.0  # log of how much more truncation than aimed at is still taken
 
 
 def cut_off(parts: Parts, plan: TiltPlan, saddle: Saddle, step: float, enough: float) -> tuple[float, float]:
@@ -49,7 +51,7 @@ def cut_off(parts: Parts, plan: TiltPlan, saddle: Saddle, step: float, enough: f
     decays = [decay(pair, saddle.theta, float(v)) for (pair, _), v in zip(parts, log_phis, strict=True)]
     furthest = _far_end(parts, decays, saddle.deviation, enough - 1.0, step)
     beyond = _log_far_tail(parts, decays, furthest)
-    if furthest <= _SHORT_LINE * step:
+    if furthest <= _SHORT_LINE * step or beyond > enough:
         return furthest, beyond
     bulks = _bulks(parts, plan, saddle, log_phis, furthest)
     return _covered(parts, bulks, saddle, furthest, beyond, enough)
@@ -82,12 +84,20 @@ def _far_end(parts: Parts, decays: Sequence[Decay], deviation: float, enough: fl
     while _log_far_tail(parts, decays, omega) > enough:
         omega *= 1.6
         if omega > _FURTHEST * step:
-            raise CannotCertifyError("the characteristic function falls too slowly")
+            return _tolerable_end(parts, decays, enough, step)
     low, high = omega / 1.6, omega
     for _ in range(3):
         middle = math.sqrt(low * high)
         low, high = (middle, high) if _log_far_tail(parts, decays, middle) > enough else (low, middle)
     return high
+
+
+def _tolerable_end(parts: Parts, decays: Sequence[Decay], enough: float, step: float) -> float:
+    """Where atoms keep |chi| from falling any further: a long line, if what lies beyond is small all the same."""
+    omega = _LONG_LINE * step
+    if _log_far_tail(parts, decays, omega) > enough + _TOLERANCE:
+        raise CannotCertifyError("the characteristic function falls too slowly")
+    return omega
 
 
 def _bulks(parts: Parts, plan: TiltPlan, saddle: Saddle, log_phis: Array, omega: float) -> list[tuple[Nodes, float]]:
@@ -97,7 +107,7 @@ def _bulks(parts: Parts, plan: TiltPlan, saddle: Saddle, log_phis: Array, omega:
     cuts = plan.upper_quantiles(saddle.theta, rare)
     for (pair, _), log_phi, cut in zip(parts, log_phis, cuts, strict=True):
         cut = min(max(cut, 1.01 * pair.up + 1e-3), pair.cut)
-        bulk = certified_nodes(pair, (saddle.theta,), omega, (float(log_phi),), cut=cut)
+        bulk = certified_nodes(pair, (saddle.theta,), omega, (float(log_phi),), cut=cut, most_panels=1000)
         whole = certified_nodes(pair, (saddle.theta,), 0.0, (float(log_phi),))
         left_out = -math.expm1(min(bulk.log_phi[0] - whole.log_phi[0], 0.0))
         slack = whole.quadrature[0] + whole.roundoff[0] + bulk.quadrature[0] + bulk.roundoff[0]

@@ -73,7 +73,7 @@ class Lattice:
         index = int(np.searchsorted(self.loss, epsilon, side="right"))
         if not 0 < index < len(self.loss):
             raise CannotCertifyError("epsilon lies outside the lattice's window")
-        shrink = math.exp(epsilon - self.centre)
+        shrink = math.exp(min(epsilon - self.centre, 600.0))
         value = float(self.above[index]) - shrink * float(self.scaled[index])
         widened = math.exp(min(self.growth * abs(epsilon - self.centre), 600.0))
         rounding = widened * self.rounding + 8.0 * _UNIT_ROUNDOFF * float(self.above[index])

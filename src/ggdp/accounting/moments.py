@@ -7,8 +7,11 @@ with K certified by quadrature. Below, a composition is at least as revealing as
 
 import math
 
+import numpy as np
+
 from ggdp.accounting.closed_form import ClosedForm
 from ggdp.accounting.tilt import Parts, TiltPlan
+from ggdp.privacy_loss.hockey_stick import hockey_stick
 from ggdp.privacy_loss.quadrature import CannotCertifyError, certified_nodes
 
 
@@ -42,20 +45,20 @@ def epsilon_below(parts: Parts, log_delta: float) -> float:
     for pair, _ in parts:
         curve = ClosedForm(pair)
         point = curve.start(log_delta) * (1.0 - 1e-9)
-        try:
-            if point > best and curve.log_delta(point).lower >= log_delta:
-                best = point
-        except CannotCertifyError:
-            continue
+        if point > best and curve.log_delta(point).lower >= log_delta:
+            best = point
     return best
 
 
 def log_delta_below(parts: Parts, epsilon: float) -> float:
     """A certified lower bound of log delta at epsilon: the best single release."""
-    best = -math.inf
-    for pair, _ in parts:
-        try:
-            best = max(best, ClosedForm(pair).log_delta(epsilon).lower)
-        except CannotCertifyError:
-            continue
-    return best
+    return max(ClosedForm(pair).log_delta(epsilon).lower for pair, _ in parts)
+
+
+def log_total_variation_above(parts: Parts) -> float:
+    """log of the sum of every release's total variation, which that of the composition cannot exceed."""
+    total = 0.0
+    for pair, times in parts:
+        stick = hockey_stick(pair, np.zeros(1))
+        total += times * float(stick.value[0] + stick.error[0])
+    return math.log(total)

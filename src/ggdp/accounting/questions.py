@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from ggdp import arguments
-from ggdp.accounting import contour, lattice, moments, rare
+from ggdp.accounting import contour, lattice, moments, rare, top_atom
 from ggdp.accounting.bounds import Bounds, ErrorLedger
 from ggdp.accounting.closed_form import ClosedForm
 from ggdp.accounting.curve import Curve, EpsilonSandwich, LogDelta, crossing
@@ -18,8 +18,10 @@ from ggdp.privacy_loss.quadrature import CannotCertifyError
 
 MOST_EPSILON = 2000.0
 LEAST_LOG_DELTA = math.log(1e-100)
+_SMALLEST_LOG_DELTA = math.log(1e-290)  # beyond, delta is as good as none, and only bounded
 _GOOD_WIDTH = 2e-7  # relative width at which an engine's answer is taken as it is
 _FAIR_WIDTH = 1e-6  # and after the second engine too
+_LEAST_DELTA = 5e-324  # a positive delta never becomes an upper bound of zero
 
 
 def epsilon(
@@ -144,6 +146,9 @@ _ENGINES: tuple[tuple[str, Engine], ...] = (("contour", contour.draw), ("lattice
 def _epsilon_of(parts: Parts, target: float) -> Bounds:
     """Epsilon of one direction."""
     ceiling = _supremum(parts)
+    best = top_atom.epsilon_bounds(parts, target)
+    if best is not None and best.width <= _GOOD_WIDTH * best.upper:
+        return best
     if _releases(parts) == 1:
         curve = ClosedForm(parts[0][0])
         start = curve.start(target)
@@ -151,7 +156,8 @@ def _epsilon_of(parts: Parts, target: float) -> Bounds:
             return _at_an_end(start, "closed form")
         return _as_bounds(crossing(curve, target, start, 0.1 * start), "closed form", ceiling)
     plan = TiltPlan.of(parts, -target)
-    best: Bounds | None = None
+    if _is_zero(parts, plan, target):
+        return Bounds(0.0, 0.0, 0.0, "total variation")
     for name, attempt in _attempts(parts, plan, target):
         try:
             found = attempt()
@@ -164,13 +170,31 @@ def _epsilon_of(parts: Parts, target: float) -> Bounds:
     return _with_moments(parts, plan, target, ceiling, best)
 
 
+def _is_zero(parts: Parts, plan: TiltPlan, target: float) -> bool:
+    """Whether delta at epsilon zero, the distance of the two laws in total variation, is certainly small enough."""
+    if moments.log_total_variation_above(parts) <= target:
+        return True
+    at_zero = saddle_for_epsilon(plan, 0.0)
+    if at_zero.log_delta > target + 0.5:  # rough, but clearly above
+        return False
+    try:
+        return contour.draw(parts, plan, at_zero).log_delta(0.0).upper <= target
+    except CannotCertifyError:
+        return False
+
+
 def _attempts(parts: Parts, plan: TiltPlan, target: float) -> Iterator[tuple[str, Callable[[], EpsilonSandwich]]]:
     """Ways to an answer, the cheapest first."""
     yield "contour", lambda: _by_engine(contour.draw, parts, plan, target)
-    if any(pair.rate < 1.0 and pair.up > 0.0 for pair, _ in parts):
+    if _may_be_rare(parts) and saddle_for_log_delta(plan, target).epsilon < 1000.0:
         for name, engine in _ENGINES:
             yield f"{name} with rare event", lambda engine=engine: _with_rare(engine, parts, plan, target)
     yield "lattice", lambda: _by_engine(_grid, parts, plan, target)
+
+
+def _may_be_rare(parts: Parts) -> bool:
+    """Whether a large loss can be much rarer than a small one: under sampling, unless its tails are Laplace."""
+    return any(pair.rate < 1.0 and pair.up > 0.0 and pair.beta > 1.0 for pair, _ in parts)
 
 
 def _with_rare(engine: Engine, parts: Parts, plan: TiltPlan, target: float) -> EpsilonSandwich:
@@ -258,6 +282,8 @@ def _delta_of(parts: Parts, epsilon: float) -> Bounds:
     plan = TiltPlan.of(parts)
     saddle = saddle_for_epsilon(plan, epsilon)
     best: Bounds | None = None
+    if not saddle.deviation > 0.0 or saddle.log_delta < _SMALLEST_LOG_DELTA:
+        return _delta_by_moments(parts, plan, saddle, epsilon)
     for name, attempt in _delta_attempts(parts, plan, saddle, epsilon):
         try:
             answer = _delta_bounds(attempt().log_delta(epsilon), name)
@@ -266,17 +292,27 @@ def _delta_of(parts: Parts, epsilon: float) -> Bounds:
         best = answer if best is None else _both(best, answer)
         if best.width <= (_GOOD_WIDTH if name == "contour" else _FAIR_WIDTH) * best.upper:
             return best
-    upper = math.exp(moments.log_delta_above(parts, plan, saddle.theta, epsilon))
-    lower = math.exp(moments.log_delta_below(parts, epsilon))
-    wide = Bounds(min(lower, upper), upper, upper, "moments")
+    wide = _delta_by_moments(parts, plan, saddle, epsilon)
     return wide if best is None else _both(best, wide)
+
+
+def _delta_by_moments(parts: Parts, plan: TiltPlan, saddle: Saddle, epsilon: float) -> Bounds:
+    log_upper = min(moments.log_total_variation_above(parts), 0.0)
+    for factor in (1.0, 0.7, 0.4):
+        try:
+            log_upper = min(log_upper, moments.log_delta_above(parts, plan, factor * saddle.theta, epsilon))
+        except CannotCertifyError:
+            continue
+    upper = max(math.exp(log_upper), _LEAST_DELTA)
+    lower = min(math.exp(moments.log_delta_below(parts, epsilon)), upper)
+    return Bounds(lower, min(max(math.exp(min(saddle.log_delta, 0.0)), lower), upper), upper, "moments")
 
 
 def _delta_attempts(
     parts: Parts, plan: TiltPlan, saddle: Saddle, epsilon: float
 ) -> Iterator[tuple[str, Callable[[], Curve]]]:
     yield "contour", lambda: contour.draw(parts, plan, saddle)
-    if any(pair.rate < 1.0 and pair.up > 0.0 for pair, _ in parts):
+    if _may_be_rare(parts) and epsilon < 600.0:
         for name, engine in _ENGINES:
             yield f"{name} with rare event", lambda engine=engine: _rare_curve(engine, parts, plan, epsilon)
     yield "lattice", lambda: _grid(parts, plan, saddle)
@@ -289,7 +325,5 @@ def _rare_curve(engine: Engine, parts: Parts, plan: TiltPlan, epsilon: float) ->
 
 
 def _delta_bounds(found: LogDelta, method: str) -> Bounds:
-    least = 5e-324  # a positive delta never becomes an upper bound of zero
-    return Bounds(
-        math.exp(found.lower), min(math.exp(found.estimate), 1.0), min(max(math.exp(found.upper), least), 1.0), method, found.ledger
-    )
+    lower, estimate, upper = (min(math.exp(v), 1.0) for v in (found.lower, found.estimate, found.upper))
+    return Bounds(lower, estimate, max(upper, _LEAST_DELTA), method, found.ledger)

@@ -169,6 +169,8 @@ def cut(parts: Parts, plan: TiltPlan, epsilon: float, log_delta: float) -> Cut:
     Raises:
         CannotCertifyError: nothing to cut, or the Chernoff bound of the middle term is out of reach.
     """
+    if epsilon > 600.0:
+        raise CannotCertifyError("no loss is rare at this epsilon")
     planner = _Planner.of(parts, plan)
     reach = planner.reach(epsilon, log_delta)
     pieces = []
@@ -184,7 +186,7 @@ def cut(parts: Parts, plan: TiltPlan, epsilon: float, log_delta: float) -> Cut:
 def planned_epsilon(parts: Parts, plan: TiltPlan, log_delta: float) -> float:
     """A rough epsilon at a delta, the rare event included; by halving in log epsilon."""
     planner = _Planner.of(parts, plan)
-    low, high = math.log(1e-14), math.log(4000.0)
+    low, high = math.log(1e-14), math.log(600.0)
     for _ in range(28):
         middle = 0.5 * (low + high)
         epsilon = math.exp(middle)

@@ -16,6 +16,7 @@ is monotone (l_v' has its only extremum at v/2, shares and the slope of a log-co
 range is the interval between its end values. The test that would fail if this were wrong: tests/privacy_loss/test_decay.py.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,12 +29,13 @@ _CELLS_PER_PIECE = 240
 
 @dataclass(frozen=True)
 class Decay:
-    """Per cell: a bound on its mass, on TV(g/L') inside it, and g/L' at its two ends."""
+    """Per cell: bounds on its mass, on TV(g/L') inside it, on g/L' at its two ends, and on the jump to the next cell."""
 
     mass: Array
     variation: Array
     at_left: Array
     at_right: Array
+    jump: Array
     outside: float
 
     def coefficients(self, omega: float) -> tuple[float, float]:
@@ -43,6 +45,7 @@ class Decay:
         starts = smooth & ~np.concatenate([[False], smooth[:-1]])
         ends = smooth & ~np.concatenate([smooth[1:], [False]])
         variation = self.variation[smooth].sum() + self.at_left[starts].sum() + self.at_right[ends].sum()
+        variation += np.abs(self.jump[smooth[:-1] & smooth[1:]]).sum()
         return self.outside + float(self.mass[by_mass].sum()), float(variation)
 
 
@@ -54,7 +57,7 @@ def decay(pair: ShiftPair, theta: float, log_phi: float) -> Decay:
     # values far above one can only come from a yardstick log_phi that is off; capped, they make the bound useless, not wrong
     density = np.exp(np.minimum(log_tilted(pair, edges, theta) - log_phi, 300.0))
     tilted = _Range.of(density)
-    base = _Range.of(-pair.beta * np.sign(edges) * np.abs(edges) ** (pair.beta - 1.0))
+    base = _of_power(pair, edges, lambda z: -pair.beta * np.sign(z) * np.abs(z) ** (pair.beta - 1.0))
     up, up_variation = _pull(pair, edges, pair.up)
     down, down_variation = _pull(pair, edges, pair.down)
     slope = up + down
@@ -67,11 +70,14 @@ def decay(pair: ShiftPair, theta: float, log_phi: float) -> Decay:
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         travel = np.where(monotone, tilted.high - tilted.low, growth * top)
         variation = travel / slope.low + top * (up_variation + down_variation) / slope.low**2
-        ends = density / pair.loss_slope(edges)
+        at_left, at_right = density[:-1] / slope.low, density[1:] / slope.low
         mean = np.where(fall > 1e-8, -np.expm1(-fall) / fall, 1.0)  # of an exponential falling at least that fast
         mass = np.minimum(top * length * mean, 1.0)
     variation = np.where(np.isfinite(variation), variation, np.inf)
-    return Decay(mass, variation, ends[:-1], ends[1:], outside)
+    # only the slope of Laplace noise jumps, and g does not
+    jump = np.zeros(len(a) - 1) if pair.beta != 1.0 else at_right[:-1] + at_left[1:]
+    jump = np.where(np.isin(b[:-1], pair.kinks), jump, 0.0)
+    return Decay(mass, variation, at_left, at_right, jump, outside)
 
 
 @dataclass(frozen=True)
@@ -100,9 +106,17 @@ def _pull(pair: ShiftPair, edges: Array, shift: float) -> tuple[_Range, Array]:
         nothing = np.zeros(len(edges) - 1)
         return _Range(nothing, nothing), nothing
     share = _Range.of(pair.share(edges, shift))
-    slope = _Range.of(np.abs(pair.log_odds_slope(edges, shift)))
+    slope = _of_power(pair, edges, lambda z: np.abs(pair.log_odds_slope(z, shift)))
     variation = share.high * (slope.high - slope.low) + slope.high * (share.high - share.low)
     return _Range(share.low * slope.low, share.high * slope.high), variation
+
+
+def _of_power(pair: ShiftPair, edges: Array, function: Callable[[Array], Array]) -> _Range:
+    """Range of a difference of powers |z|^(beta-1), monotone on each cell; for Laplace noise constant, and jumping between them."""
+    if pair.beta == 1.0:
+        inside = function(0.5 * (edges[1:] + edges[:-1]))
+        return _Range(inside, inside)
+    return _Range.of(function(edges))
 
 
 def _edges(pair: ShiftPair, low: float, high: float) -> Array:

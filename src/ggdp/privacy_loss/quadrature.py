@@ -33,7 +33,7 @@ _ELLIPSES = (5.0, 2.5)  # candidate rho; a kink nearer than the ellipse shrinks 
 Tilts = tuple[float, ...]
 Complex = NDArray[np.complex128]
 
-_MOST_PANELS = 3000
+MOST_PANELS = 2000
 _MOST_ROUNDS = 60
 _NEGLIGIBLE = -41.0  # log of the error allowed per panel, relative to phi(theta)
 _UNIT_ROUNDOFF = 2.0**-53
@@ -141,7 +141,13 @@ def first_edges(pair: ShiftPair, low: float, high: float, smallest: float, ratio
 
 
 def certified_nodes(
-    pair: ShiftPair, tilts: Tilts, omega: float, log_phis: Tilts, *, cut: float = math.inf
+    pair: ShiftPair,
+    tilts: Tilts,
+    omega: float,
+    log_phis: Tilts,
+    *,
+    cut: float = math.inf,
+    most_panels: int = MOST_PANELS,
 ) -> Nodes:
     """Nodes whose sum is phi(s) up to a proved error, for Re s each of the tilts.
 
@@ -151,6 +157,7 @@ def certified_nodes(
         omega: largest imaginary part that will be asked for at the first tilt; the others are asked for on the real axis.
         log_phis: log phi at each tilt, only as a yardstick; a rough value is enough.
         cut: leave out the noise beyond this point; the sums are then those of the rest.
+        most_panels: give up rather than use more.
 
     Raises:
         CannotCertifyError: too many panels would be needed.
@@ -158,7 +165,7 @@ def certified_nodes(
     ends = [tail_ends(pair, theta, log_phi) for theta, log_phi in zip(tilts, log_phis, strict=True)]
     low, high = min(end[0] for end in ends), min(max(end[1] for end in ends), cut)
     edges = first_edges(pair, low, high, smallest=1e-9, ratio=6.0)
-    left, right, errors = _refined(pair, edges[:-1], edges[1:], tilts, omega, log_phis)
+    left, right, errors = _refined(pair, edges[:-1], edges[1:], tilts, omega, log_phis, most_panels)
     return _nodes_on(pair, left, right, tilts, tuple(e + end[2] for e, end in zip(errors, ends, strict=True)))
 
 
@@ -188,7 +195,13 @@ def _nodes_on(pair: ShiftPair, left: Array, right: Array, tilts: Tilts, errors: 
 
 
 def _refined(
-    pair: ShiftPair, left: Array, right: Array, tilts: Tilts, omega: float, log_phis: Tilts
+    pair: ShiftPair,
+    left: Array,
+    right: Array,
+    tilts: Tilts,
+    omega: float,
+    log_phis: Tilts,
+    most_panels: int,
 ) -> tuple[Array, Array, Tilts]:
     """Split panels until each one's proved error is negligible; return them with the sums of the errors."""
     done: list[tuple[Array, Array]] = []
@@ -202,7 +215,7 @@ def _refined(
         left, right = left[~good], right[~good]
         if not len(left):
             return np.concatenate([a for a, _ in done]), np.concatenate([b for _, b in done]), tuple(totals.tolist())
-        if count + 2 * len(left) > _MOST_PANELS:
+        if count + 2 * len(left) > most_panels:
             break
         cut = _cut(pair, left, right)
         left, right = np.concatenate([left, cut]), np.concatenate([cut, right])
