@@ -29,12 +29,18 @@ generators = pytest.mark.parametrize("make_generator", GENERATORS.values(), ids=
 
 
 def largest_z(draws, noise):
-    """Largest deviation, in standard errors, of the counts beyond quantiles from 0.9 down to 2^-20."""
-    probs = np.append(np.arange(0.9, 0.1, -0.1), 2.0 ** -np.arange(4, 21))
-    size, worst = draws.double().abs(), 0.0
-    for prob in probs:
-        count = int((size > float(noise.isf(prob / 2))).sum())
-        worst = max(worst, abs(count - size.numel() * prob) / np.sqrt(size.numel() * prob * (1 - prob)))
+    """Largest deviation, in standard errors, of the counts beyond quantiles from 0.9 down to 2^-20.
+
+    Each threshold is moved to a number v of the draws' dtype: a rounded draw exceeds v exactly if the noise
+    exceeded v by half a unit in the last place, so rounding does not enter.
+    """
+    size, worst = draws.abs(), 0.0
+    for prob in np.append(np.arange(0.9, 0.1, -0.1), 2.0 ** -np.arange(4, 21)):
+        value = float(torch.tensor(float(noise.isf(prob / 2)), dtype=draws.dtype))
+        half_unit = 2.0 ** np.floor(np.log2(value)) * torch.finfo(draws.dtype).eps / 2
+        beyond = float(noise.tail_weight(value + half_unit))
+        deviation = int((size > value).sum()) - size.numel() * beyond
+        worst = max(worst, abs(deviation) / np.sqrt(size.numel() * beyond * (1 - beyond)))
     return worst
 
 
@@ -68,13 +74,8 @@ def test_as_many_draws_as_there_should_be_lie_beyond_four_five_and_six_deviation
 @generators
 def test_every_dtype_follows_the_law(dtype, make_generator):
     draws = sample(NOISE, (1 << 22,), generator=make_generator(), device="cuda", dtype=dtype)
-    uniform = torch.linspace(0.05, 0.95, 19, dtype=torch.float64)
-    found = torch.quantile(draws.double()[: 1 << 20].cpu(), uniform)
-    at = NOISE.cdf(found.numpy())
-    tolerance = 4.5 * np.sqrt(0.25 / 2**20) + 0.5 * torch.finfo(dtype).eps
-    assert np.max(np.abs(at - uniform.numpy())) < tolerance
-    near = GeneralizedGaussian(NOISE.beta, 1.03 * NOISE.scale).cdf(found.numpy())
-    assert np.max(np.abs(near - uniform.numpy())) > tolerance
+    assert largest_z(draws, NOISE) < 5.5
+    assert largest_z(draws, GeneralizedGaussian(NOISE.beta, 1.03 * NOISE.scale)) > 20.0
 
 
 @generators
