@@ -95,7 +95,7 @@ def test_tensors_of_a_list_get_different_parts_of_the_stream(make_generator):
     ]
     add_noise_(tensors, NOISE, generator=make_generator())
     drawn = torch.cat([tensor.flatten() for tensor in tensors])
-    assert torch.unique(drawn).numel() >= drawn.numel() - 1  # float32 may repeat once by chance
+    assert torch.unique(drawn).numel() >= drawn.numel() - 3  # float32 repeats by chance now and then
 
 
 def test_ranks_steps_coordinates_and_calls_are_uncorrelated():
