@@ -10,6 +10,7 @@ import math
 from typing import Protocol
 
 import mpmath
+import numpy as np
 
 DIGITS = 60
 
@@ -100,3 +101,78 @@ def _hockey_stick(setting: SettingLike, kind: str, epsilon: mpmath.mpf) -> mpmat
 
 def _log_ratio(value: mpmath.mpf, asked: float) -> float:
     return float(mpmath.log(value / mpmath.mpf(asked))) if value > 0 else -math.inf
+
+
+def composed_gaussian_epsilon(
+    noise_multiplier: float, rate: float, times: int, delta: float, *, digits: int = 30
+) -> mpmath.mpf:
+    """Epsilon of Poisson-sampled Gaussian noise, composed, ADD_REMOVE, to about `digits` - 8 digits.
+
+    Written apart from the package: the loss in closed form, its moment generating function by the trapezoid
+    rule in z (which converges geometrically here: everything is analytic in a strip), delta by the
+    trapezoid rule along a vertical line, and epsilon by the secant method.
+    """
+    with mpmath.workdps(digits):
+        return max(
+            _contour_epsilon(_losses(noise_multiplier, rate, side), times, delta)
+            for side in ("remove", "add")
+        )
+
+
+def _losses(noise_multiplier: float, rate: float, side: str) -> list[tuple[mpmath.mpf, mpmath.mpf]]:
+    """(loss, probability) at the nodes of a trapezoid rule in z, from 15 standard deviations on the left."""
+    sigma, q = mpmath.mpf(noise_multiplier), mpmath.mpf(rate)
+    step = min(sigma / 12, sigma**2 / 4)
+    nodes = []
+    for k in range(int(mpmath.floor(-15 * sigma / step)), int(mpmath.ceil((15 * sigma + 40) / step))):
+        z = k * step
+        still = mpmath.npdf(z, 0, sigma)
+        mixed = 1 - q + q * mpmath.exp((2 * z - 1) / (2 * sigma**2))
+        loss = mpmath.log(mixed)
+        if side == "remove":
+            nodes.append((loss, step * still * mixed))
+        else:
+            nodes.append((-loss, step * still))
+    return nodes
+
+
+def _contour_epsilon(nodes: list[tuple[mpmath.mpf, mpmath.mpf]], times: int, delta: float) -> mpmath.mpf:
+    def log_phi(s: mpmath.mpc) -> mpmath.mpc:
+        return mpmath.log(mpmath.fsum(p * mpmath.exp(s * loss) for loss, p in nodes))
+
+    theta, spread, epsilon = _saddle(nodes, times, delta)
+    peak = log_phi(mpmath.mpc(theta)).real
+    step = 2 * mpmath.pi / (40 * spread + 80 / theta)
+    line = []
+    while True:
+        s = mpmath.mpc(theta, step * len(line))
+        weight = mpmath.exp(times * (log_phi(s) - peak)) / (s * (1 + s))
+        line.append((s, weight / 2 if not line else weight))
+        if abs(weight) < mpmath.mpf(10) ** (-mpmath.mp.dps) * abs(line[0][1]):
+            break
+
+    def excess(eps: mpmath.mpf) -> mpmath.mpf:
+        total = mpmath.fsum((weight * mpmath.exp(-(s - theta) * eps)).real for s, weight in line)
+        return times * peak - theta * eps + mpmath.log(total * step / mpmath.pi) - mpmath.log(delta)
+
+    return mpmath.findroot(
+        excess, (epsilon, epsilon * mpmath.mpf("1.001")), tol=mpmath.mpf(10) ** (8 - mpmath.mp.dps)
+    )
+
+
+def _saddle(
+    nodes: list[tuple[mpmath.mpf, mpmath.mpf]], times: int, delta: float
+) -> tuple[float, float, mpmath.mpf]:
+    """A tilt near which delta is decided, the composition's standard deviation there, and a first epsilon."""
+    losses = np.array([float(loss) for loss, _ in nodes])
+    log_prob = np.array([float(mpmath.log(p)) for _, p in nodes])
+    best = (math.inf, 1.0, 1.0)
+    for theta in np.geomspace(0.05, 300.0, 400):
+        tilted = log_prob + theta * losses
+        log_phi = np.logaddexp.reduce(tilted)
+        weight = np.exp(tilted - log_phi)
+        spread = math.sqrt(times * float(weight @ (losses - weight @ losses) ** 2))
+        chernoff = theta * math.log(theta) - (1 + theta) * math.log1p(theta)
+        bound = (times * float(log_phi) + chernoff - math.log(delta)) / theta
+        best = min(best, (bound, float(theta), spread))
+    return best[1], best[2], mpmath.mpf(best[0])
