@@ -18,7 +18,7 @@ from ggdp.calibration.scale import calibrate_scale
 from ggdp.mechanisms import Adjacency
 from ggdp.privacy_loss.dominating import BETA
 
-NUM_SCANNED = 13
+_NUM_SCANNED = 13
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 
 
@@ -161,7 +161,7 @@ def least_outliers(
 
 def lowest(function: Callable[[float], float], low: float, high: float, tolerance: float) -> float:
     """Where a function is least on [low, high]: the best of a scan, improved by golden section."""
-    scan = [float(point) for point in np.linspace(low, high, NUM_SCANNED)]
+    scan = [float(point) for point in np.unique(np.linspace(low, high, _NUM_SCANNED))]
     values = [function(point) for point in scan]
     best = values.index(min(values))
     left, right = scan[max(best - 1, 0)], scan[min(best + 1, len(scan) - 1)]

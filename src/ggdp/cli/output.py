@@ -62,7 +62,8 @@ def rounded_down(number: float, digits: int = 10) -> str:
 
 def _rounded(number: float, digits: int, rounding: str) -> str:
     with decimal.localcontext(prec=digits, rounding=rounding):
-        rounded = (+decimal.Decimal(number)).normalize()
+        # From repr, the shortest decimal that reads back as this double.
+        rounded = (+decimal.Decimal(repr(number))).normalize()
     return f"{rounded:f}" if 1e-4 <= abs(number) < 10.0**digits or number == 0.0 else f"{rounded:e}"
 
 

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ggdp epsilon`, `delta`, `calibrate`, `curve`, `outliers`: the library's answers, in the promised shape."""
+
+import json
+import math
+import shlex
+
+import pytest
+
+from ggdp import AdditiveNoise, Adjacency, Composed, GeneralizedGaussian, PoissonSampled
+from ggdp import calibrate_rate as library_rate
+from ggdp import calibrate_scale as library_scale
+from ggdp import calibrate_steps as library_steps
+from ggdp import delta as library_delta
+from ggdp import epsilon as library_epsilon
+from ggdp.cli import output
+
+RUN = "--noise-multiplier 2 --rate 0.01 --steps 5000"
+MULTIPLIER = math.sqrt(2.0) * 2.0
+
+
+def run_of(beta):
+    return Composed(PoissonSampled(AdditiveNoise(GeneralizedGaussian(beta, MULTIPLIER)), 0.01), times=5000)
+
+
+def bounds_of(record):
+    return (record["lower"], record["estimate"], record["upper"])
+
+
+@pytest.fixture
+def answer(ggdp):
+    """The JSON that a command prints, and nothing else."""
+
+    def ask(line):
+        done = ggdp(*shlex.split(line), "--json")
+        assert (done.code, done.err) == (0, "")
+        assert done.out.count("\n") == 1
+        return json.loads(done.out)
+
+    return ask
+
+
+def test_epsilon_prints_the_bounds_of_the_library(answer):
+    record = answer(f"epsilon --beta 1.5 {RUN} --delta 1e-6")
+    bounds = library_epsilon(run_of(1.5), delta=1e-6)
+    assert bounds_of(record["epsilon"]) == (bounds.lower, bounds.estimate, bounds.upper)
+    assert record["delta"] == 1e-6
+    assert record["method"] == bounds.method
+    assert record["noise_multiplier"] == pytest.approx(2.0, rel=1e-15)
+    assert (record["beta"], record["rate"], record["steps"]) == (1.5, 0.01, 5000)
+    assert (record["sensitivity"], record["adjacency"]) == (1.0, "add-remove")
+
+
+def test_delta_prints_the_bounds_of_the_library(answer):
+    record = answer(f"delta --beta 1.5 {RUN} --epsilon 1.3")
+    bounds = library_delta(run_of(1.5), epsilon=1.3)
+    assert bounds_of(record["delta"]) == (bounds.lower, bounds.estimate, bounds.upper)
+    assert record["epsilon"] == 1.3
+
+
+def test_noise_adjacency_and_sensitivity_reach_the_accountant(answer):
+    record = answer("epsilon --beta 2 --std 6 --sensitivity 2 --steps 5 --delta 1e-5 --adjacency replace")
+    step = AdditiveNoise(GeneralizedGaussian.from_std(2, 6.0), sensitivity=2.0)
+    expected = library_epsilon(Composed(step, times=5), delta=1e-5, adjacency=Adjacency.REPLACE)
+    assert record["epsilon"]["upper"] == expected.upper
+    assert record["adjacency"] == "replace"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "epsilon --noise-multiplier 2 --delta 1e-6",
+        "delta --noise-multiplier 2 --epsilon 0.3",
+        "calibrate --epsilon 1 --delta 1e-6",
+        "curve --noise-multiplier 2 --points 3",
+    ],
+)
+def test_several_betas_are_a_list_of_what_each_alone_would_be(answer, line):
+    both = answer(f"{line} --beta 1.5 --beta 2")
+    assert list(both) == ["results"]
+    assert both["results"] == [answer(f"{line} --beta 1.5"), answer(f"{line} --beta 2")]
+
+
+def test_calibrate_finds_the_scale_of_the_library(answer):
+    record = answer("calibrate --beta 1.5 --epsilon 2 --delta 1e-6 --rate 0.01 --steps 5000")
+    found = library_scale(beta=1.5, epsilon=2.0, delta=1e-6, rate=0.01, steps=5000)
+    assert record["scale"] == found.scale
+    assert record["noise_multiplier"] == found.noise_multiplier
+    assert record["achieved"]["epsilon"]["upper"] == found.achieved.upper <= 2.0
+    assert record["achieved"]["delta"] == 1e-6
+    assert record["target"] == {"epsilon": 2.0, "delta": 1e-6}
+    assert record["sharp"] is found.sharp
+
+
+def test_calibrate_finds_steps_and_rates_too(answer):
+    noise = AdditiveNoise(GeneralizedGaussian(1.5, MULTIPLIER))
+    steps = answer(
+        "calibrate --for steps --beta 1.5 --epsilon 2 --delta 1e-6 --noise-multiplier 2 --rate 0.05"
+    )
+    assert steps["steps"] == library_steps(PoissonSampled(noise, 0.05), epsilon=2.0, delta=1e-6).steps
+    rate = answer("calibrate --for rate --beta 1.5 --epsilon 2 --delta 1e-6 --noise-multiplier 2 --steps 900")
+    assert rate["rate"] == library_rate(noise, epsilon=2.0, delta=1e-6, steps=900).rate
+
+
+def test_curve_holds_epsilon_at_evenly_spaced_logarithms_of_delta(answer):
+    record = answer(f"curve --beta 1.5 {RUN} --from-delta 1e-8 --to-delta 1e-4 --points 3")
+    assert [point["delta"] for point in record["curve"]] == pytest.approx([1e-8, 1e-6, 1e-4], rel=1e-12)
+    assert record["curve"][1]["epsilon"]["upper"] == pytest.approx(1.349261426, rel=1e-8)
+
+
+def test_outliers_holds_weights_and_the_best_beta_of_each_threshold(answer):
+    record = answer(
+        "outliers --epsilon 1.5 --delta 1e-5 --threshold 2 --threshold 20 --points 4 --to-beta 2.5"
+    )
+    near, far = record["results"]
+    assert near["threshold"] == 2.0
+    assert near["best"]["beta"] == 1.0
+    assert [weight["beta"] for weight in near["weights"]] == [1.0, 1.5, 2.0, 2.5]
+    assert near["weights"][0]["tail_weight"] == pytest.approx(math.exp(-2.0 * (1.5 + 2e-5)), rel=1e-8)
+    assert 1.3 < far["best"]["beta"] < 1.8
+    for weight in far["weights"]:
+        assert weight["log_tail_weight"] >= far["best"]["log_tail_weight"]
+        assert weight["tail_weight"] == math.exp(weight["log_tail_weight"])
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (f"epsilon --beta 1.5 {RUN} --delta 1e-6", ["1.349261427", "delta = 1e-06"]),
+        ("delta --beta 1 --scale 2 --epsilon 0.5", ["pure"]),
+        ("calibrate --beta 1 --beta 2 --epsilon 1 --delta 1e-6", ["4.224678", "epsilon = 1 at"]),
+        ("curve --beta 1 --beta 2 --scale 5 --points 2", ["beta = 1", "beta = 2", "1e-10"]),
+        (
+            "outliers --epsilon 1.5 --delta 1e-5 --threshold 2 --points 2 --to-beta 1.1",
+            ["t = 2", "best beta"],
+        ),
+    ],
+)
+def test_without_json_people_get_a_table(ggdp, line, words):
+    done = ggdp(*shlex.split(line))
+    assert (done.code, done.err) == (0, "")
+    assert "│" in done.out
+    for word in words:
+        assert word in done.out
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "curve --beta 1 --beta 2 --scale 5 --points 4",
+        "outliers --epsilon 1.5 --delta 1e-5 --threshold 2 --points 3 --to-beta 1.2",
+    ],
+)
+def test_a_picture_is_written_and_named_and_json_is_still_alone_on_stdout(ggdp, tmp_path, line):
+    target = tmp_path / "out.png"
+    done = ggdp(*shlex.split(line), "--plot", target)
+    assert (done.code, done.out) == (0, f"Wrote {target}\n")
+    assert target.read_bytes().startswith(b"\x89PNG")
+    target.unlink()
+    done = ggdp(*shlex.split(line), "--plot", target, "--json")
+    assert isinstance(json.loads(done.out), dict)
+    assert target.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("epsilon --beta 0.5 --scale 1 --delta 1e-6", "--beta must be a number in [1, 8], got 0.5"),
+        ("epsilon --beta 2 --delta 1e-6", "exactly one of --scale, --noise-multiplier, --std must be given"),
+        ("epsilon --beta 2 --scale 1 --delta 0", "--delta must be a number in (0, 1), got 0.0"),
+        ("epsilon --beta 2 --scale 1 --delta 0.9", "delta must be a number in [1e-100, 0.5], got 0.9"),
+        ("epsilon --beta 2 --scale 1 --delta 1e-6 --steps 0", "--steps must be a whole number >= 1, got 0"),
+        ("epsilon --beta 2 --scale 1 --delta 1e-6 --rate 2", "--rate must be a number in (0, 1], got 2.0"),
+        ("epsilon --beta 2 --scale 1e9 --delta 1e-6", "noise_multiplier must be a number in"),
+        ("epsilon --beta 2 --scale 1 --delta 1e-6 --adjacency near", "'near'"),
+        ("epsilon --scale 1 --delta 1e-6", "Missing option '--beta'"),
+        ("delta --beta 2 --scale 1 --epsilon -1", "--epsilon must be a number in [0, inf), got -1.0"),
+        ("delta --beta 2 --scale 1 --epsilon 5000", "epsilon must be a number in [0, 2000], got 5000.0"),
+        ("calibrate --beta 2 --epsilon 1000 --delta 1e-6", "is met by all of the noise multipliers covered"),
+        ("calibrate --beta 2 --epsilon 1 --delta 1e-6 --std 1", "--std must not be given with --for scale"),
+        (
+            "calibrate --for steps --beta 2 --epsilon 1 --delta 1e-6 --std 1 --steps 3",
+            "--steps must not be given",
+        ),
+        (
+            "calibrate --for rate --beta 2 --epsilon 1 --delta 1e-6 --std 1 --rate 0.1",
+            "--rate must not be given",
+        ),
+        ("calibrate --for steps --beta 2 --epsilon 1 --delta 1e-6", "exactly one of --scale"),
+        ("calibrate --for steps --beta 2 --epsilon 0.1 --delta 1e-6 --std 1", "exceeded by one step already"),
+        ("calibrate --for noise --beta 2 --epsilon 1 --delta 1e-6", "'noise'"),
+        ("curve --beta 2 --scale 1 --points 1", "--points must be a whole number in [2, 1000], got 1"),
+        (
+            "curve --beta 2 --scale 1 --from-delta 1e-3 --to-delta 1e-4",
+            "--from-delta must be below --to-delta",
+        ),
+        (
+            "curve --beta 2 --scale 5 --points 2 --plot /no/such/place.png",
+            "cannot use file '/no/such/place.png'",
+        ),
+        (
+            "outliers --epsilon 1 --delta 1e-6 --threshold 0",
+            "--threshold must be a number in (0, inf), got 0.0",
+        ),
+        ("outliers --epsilon 1 --delta 1e-6", "Missing option '--threshold'"),
+        (
+            "outliers --epsilon 1 --delta 1e-6 --threshold 1 --from-beta 3 --to-beta 2",
+            "--from-beta must be below --to-beta",
+        ),
+    ],
+)
+def test_a_wrong_question_is_refused_in_one_line_with_status_2(ggdp, line, message):
+    done = ggdp(*shlex.split(line))
+    assert done.code == 2
+    assert done.out == ""
+    assert done.err.startswith("ggdp: ")
+    assert done.err.count("\n") == 1
+    assert message in done.err
+
+
+@pytest.mark.parametrize(
+    ("number", "down", "up"),
+    [
+        (0.25, "0.25", "0.25"),
+        (0.1, "0.1", "0.1"),
+        (1.00000000001, "1", "1.000000001"),
+        (6.1234567891e-9, "6.123456789e-9", "6.123456790e-9"),
+        (1.349261426085, "1.349261426", "1.349261427"),
+        (0.0, "0", "0"),
+        (1400.0, "1400", "1400"),
+        (1.23456789012e15, "1.234567890e+15", "1.234567891e+15"),
+    ],
+)
+def test_printed_bounds_are_rounded_to_their_own_side(number, down, up):
+    assert float(output.rounded_down(number)) == float(down) <= number
+    assert float(output.rounded_up(number)) == float(up) >= number
+    assert max(len(output.rounded_down(number)), len(output.rounded_up(number))) <= 15
