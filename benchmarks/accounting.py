@@ -204,7 +204,7 @@ def markdown(records: list[Record], truths: dict[str, str]) -> str:
         lines += [
             f"**{workload}**: epsilon {truth} (mpmath)",
             "",
-            "| accountant | seconds | times ours | error of the estimate | upper bound - truth | width | MiB |",
+            "| accountant | seconds | times ours | estimate's error | upper bound - truth | width | MiB |",
             "|---|---|---|---|---|---|---|",
         ]
         for one in records:
