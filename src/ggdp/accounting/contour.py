@@ -111,8 +111,8 @@ class Line:
         return _geometric(left, self.theta * window) + _geometric(right, gap * window)
 
 
-def draw(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Line:
-    """Evaluate K along the line through the saddle.
+def draw(parts: Parts, plan: TiltPlan, saddle: Saddle, effort: float = 1.0) -> Line:
+    """Evaluate K along the line through the saddle, with at most `effort` sixths of a second of arithmetic.
 
     Raises:
         CannotCertifyError: phi falls too slowly here for the line to be cut off at a reasonable length.
@@ -124,9 +124,9 @@ def draw(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Line:
     step = 2.0 * math.pi / window
     omega, log_truncation = cut_off(parts, plan, saddle, step, _TRUNCATION + relative)
     count = math.ceil(omega / step) + 1
-    affordable = int(_MOST_PRODUCTS / (count * NODES_PER_PANEL * len(parts)))
+    affordable = int(effort * _MOST_PRODUCTS / (count * NODES_PER_PANEL * len(parts)))
     nodes = [
-        certified_nodes(pair, (theta, theta_2), omega, log_phi, most_panels=min(affordable, MOST_PANELS))
+        certified_nodes(pair, (theta, theta_2), omega, log_phi, most_panels=min(affordable, round(effort * MOST_PANELS)))
         for (pair, _), log_phi in zip(parts, zip(log_phis, plan.log_phis(theta_2), strict=True), strict=True)
     ]
     return _assemble(parts, nodes, theta, theta_2, step, count, log_truncation)

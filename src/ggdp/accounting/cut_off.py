@@ -29,7 +29,7 @@ from ggdp.privacy_loss.shift_pair import Array
 
 _SHORT_LINE = 500  # points up to which a plain line is cheaper than a cover
 _RUN = 48  # cover points per doubling of w
-_FURTHEST = 3e7  # in steps of the line
+_FURTHEST = 1e11  # in steps of the line; only a cover goes that far
 _LONG_LINE = 20_000
 _TOLERANCE = 9.0  # log of how much more truncation than aimed at is still taken
 

@@ -140,6 +140,10 @@ def _grid(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Curve:
     return lattice.build(parts, plan, saddle, 3e-7 * max(saddle.theta * saddle.epsilon, 1e-2))
 
 
+def _patient(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Curve:
+    return contour.draw(parts, plan, saddle, effort=20.0)
+
+
 _ENGINES: tuple[tuple[str, Engine], ...] = (("contour", contour.draw), ("lattice", _grid))
 
 
@@ -155,7 +159,7 @@ def _epsilon_of(parts: Parts, target: float) -> Bounds:
         if start <= 0.0 or start >= MOST_EPSILON * 1.5:
             return _at_an_end(start, "closed form")
         return _as_bounds(crossing(curve, target, start, 0.1 * start), "closed form", ceiling)
-    plan = TiltPlan.of(parts, -target)
+    plan = TiltPlan.of(parts)
     if _is_zero(parts, plan, target):
         return Bounds(0.0, 0.0, 0.0, "total variation")
     for name, attempt in _attempts(parts, plan, target):
@@ -190,6 +194,9 @@ def _attempts(parts: Parts, plan: TiltPlan, target: float) -> Iterator[tuple[str
         for name, engine in _ENGINES:
             yield f"{name} with rare event", lambda engine=engine: _with_rare(engine, parts, plan, target)
     yield "lattice", lambda: _by_engine(_grid, parts, plan, target)
+    yield "contour", lambda: _by_engine(_patient, parts, plan, target)
+    if _may_be_rare(parts) and saddle_for_log_delta(plan, target).epsilon < 1000.0:
+        yield "contour with rare event", lambda: _with_rare(_patient, parts, plan, target)
 
 
 def _may_be_rare(parts: Parts) -> bool:
@@ -200,12 +207,12 @@ def _may_be_rare(parts: Parts) -> bool:
 def _with_rare(engine: Engine, parts: Parts, plan: TiltPlan, target: float) -> EpsilonSandwich:
     guess = rare.planned_epsilon(parts, plan, target)
     found: EpsilonSandwich | None = None
-    for _ in range(3):
-        split = rare.cut(parts, plan, 1.05 * guess, target)
+    for margin in (1.3, 1.05, 1.02):
+        split = rare.cut(parts, plan, margin * guess, target)
         saddle = saddle_for_epsilon(split.plan, guess)
         try:
             curve = rare.RareSplit(engine(split.parts, split.plan, saddle), split.rare)
-            again = crossing(curve, target, guess, 0.04 * guess)
+            again = crossing(curve, target, guess, 0.1 * guess)
         except CannotCertifyError:
             if found is None:
                 raise
@@ -316,6 +323,7 @@ def _delta_attempts(
         for name, engine in _ENGINES:
             yield f"{name} with rare event", lambda engine=engine: _rare_curve(engine, parts, plan, epsilon)
     yield "lattice", lambda: _grid(parts, plan, saddle)
+    yield "contour", lambda: _patient(parts, plan, saddle)
 
 
 def _rare_curve(engine: Engine, parts: Parts, plan: TiltPlan, epsilon: float) -> Curve:

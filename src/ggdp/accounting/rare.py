@@ -192,6 +192,8 @@ def planned_epsilon(parts: Parts, plan: TiltPlan, log_delta: float) -> float:
         epsilon = math.exp(middle)
         ceiling = epsilon + planner.reach(epsilon, log_delta).distance
         low, high = (middle, high) if _rough_log_delta(plan, epsilon, ceiling) > log_delta else (low, middle)
+    if high < math.log(1e-13):
+        raise CannotCertifyError("no positive epsilon is needed")
     return math.exp(high)
 
 

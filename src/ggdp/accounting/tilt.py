@@ -31,6 +31,31 @@ class Cumulants:
 
 
 @dataclass(frozen=True)
+class FarPeaks:
+    """Where the nodes of a plan end, and what a strong tilt makes of the noise beyond.
+
+    There N(up) outweighs N(0), the loss is log rate + z^beta - (z - up)^beta, and the tilted density peaks where z/(z - up) =
+    ((1+theta)/theta)^(1/(beta-1)). Left out, such a peak would make a hopeless tilt look like a good one.
+    """
+
+    beta: Array
+    up: Array
+    log_rate: Array
+    furthest: Array
+
+    def at(self, theta: float) -> tuple[Array, Array]:
+        """log of each part's tilted mass beyond its nodes, minus infinity where the peak lies inside, and the loss there."""
+        nowhere = (self.up == 0.0) | (self.beta == 1.0) | ~np.isfinite(self.furthest)
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            ratio = (1.0 + 1.0 / theta) ** (1.0 / np.where(nowhere, 1.0, self.beta - 1.0))
+            z = self.up * ratio / (ratio - 1.0)
+            loss = self.log_rate - z**self.beta * np.expm1(self.beta * np.log1p(-self.up / z))
+            log_mass = (1.0 + theta) * loss - z**self.beta
+        absent = nowhere | ~(z > self.furthest) | np.isnan(log_mass)
+        return np.where(absent, -np.inf, log_mass), np.where(absent, 0.0, loss)
+
+
+@dataclass(frozen=True)
 class TiltPlan:
     """Rough nodes of all parts, end to end, for evaluating K anywhere."""
 
@@ -39,18 +64,26 @@ class TiltPlan:
     log_mass: Array
     starts: np.ndarray[tuple[int], np.dtype[np.intp]]
     times: Array
+    far: FarPeaks
 
     @staticmethod
-    def of(parts: Parts, depth: float = _DEEPEST) -> "TiltPlan":
-        """Lay nodes over the noise that can matter to a delta of e^-depth."""
-        pieces = [_rough_nodes(pair, min(1.5 * depth + 120.0, _DEEPEST)) for pair, _ in parts]
+    def of(parts: Parts) -> "TiltPlan":
+        """Lay nodes over all noise that a double can tell from none."""
+        pieces = [_rough_nodes(pair) for pair, _ in parts]
         lengths = [len(z) for z, _, _ in pieces]
+        ends = [math.inf if z[-1] > 0.9 * pair.cut else float(z[-1]) for (pair, _), (z, _, _) in zip(parts, pieces, strict=True)]
         return TiltPlan(
             z=np.concatenate([z for z, _, _ in pieces]),
             loss=np.concatenate([loss for _, loss, _ in pieces]),
             log_mass=np.concatenate([mass for _, _, mass in pieces]),
             starts=np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.intp),
             times=np.array([float(times) for _, times in parts]),
+            far=FarPeaks(
+                beta=np.array([pair.beta for pair, _ in parts]),
+                up=np.array([pair.up for pair, _ in parts]),
+                log_rate=np.log([pair.rate for pair, _ in parts]),
+                furthest=np.array(ends),
+            ),
         )
 
     def log_phis(self, theta: float) -> Array:
@@ -58,17 +91,21 @@ class TiltPlan:
         exponent = self.log_mass + theta * self.loss
         peak = np.maximum.reduceat(exponent, self.starts)
         term = np.exp(exponent - np.repeat(peak, self._lengths()))
-        return np.asarray(peak + np.log(np.add.reduceat(term, self.starts)))
+        inside = peak + np.log(np.add.reduceat(term, self.starts))
+        return np.asarray(np.logaddexp(inside, self.far.at(theta)[0]))
 
     def cumulants(self, theta: float) -> Cumulants:
         """K(theta), K'(theta), K''(theta) of the whole composition."""
         lengths = self._lengths()
         exponent = self.log_mass + theta * self.loss
-        peak = np.maximum.reduceat(exponent, self.starts)
+        log_far, far_loss = self.far.at(theta)
+        peak = np.maximum(np.maximum.reduceat(exponent, self.starts), log_far)
         term = np.exp(exponent - np.repeat(peak, lengths))
-        total = np.add.reduceat(term, self.starts)
-        mean = np.add.reduceat(term * self.loss, self.starts) / total
-        spread = np.add.reduceat(term * (self.loss - np.repeat(mean, lengths)) ** 2, self.starts) / total
+        far = np.exp(log_far - peak)
+        total = np.add.reduceat(term, self.starts) + far
+        mean = (np.add.reduceat(term * self.loss, self.starts) + far * far_loss) / total
+        spread = np.add.reduceat(term * (self.loss - np.repeat(mean, lengths)) ** 2, self.starts)
+        spread = (spread + far * (far_loss - mean) ** 2) / total
         return Cumulants(
             float(self.times @ (peak + np.log(total))), float(self.times @ mean), float(self.times @ spread)
         )
@@ -80,7 +117,8 @@ class TiltPlan:
 
     def below(self, ceiling: float) -> "TiltPlan":
         """The plan of the laws restricted to losses up to a ceiling."""
-        return replace(self, log_mass=np.where(self.loss <= ceiling, self.log_mass, -np.inf))
+        far = self.far if math.isinf(ceiling) else replace(self.far, furthest=np.full_like(self.far.furthest, np.inf))
+        return replace(self, log_mass=np.where(self.loss <= ceiling, self.log_mass, -np.inf), far=far)
 
     def part(self, index: int) -> tuple[Array, Array, float]:
         """Losses, log masses and count of one part."""
@@ -105,7 +143,7 @@ class TiltPlan:
 
 @dataclass(frozen=True)
 class Saddle:
-    """A tilt, the epsilon it belongs to, and the saddle-point guess of log delta there."""
+    """A tilt, the epsilon it belongs to, the saddle-point guess of log delta there, and the scale on which delta varies."""
 
     theta: float
     epsilon: float
@@ -119,7 +157,7 @@ def saddle_at(plan: TiltPlan, theta: float) -> Saddle:
     epsilon = k.slope - 1.0 / theta - 1.0 / (1.0 + theta)
     bend = k.curvature + theta**-2 + (1.0 + theta) ** -2
     exponent = k.value - theta * epsilon - math.log(theta) - math.log1p(theta)
-    return Saddle(theta, epsilon, exponent - 0.5 * math.log(2.0 * math.pi * bend), math.sqrt(k.curvature))
+    return Saddle(theta, epsilon, exponent - 0.5 * math.log(2.0 * math.pi * bend), math.sqrt(k.curvature + theta**-2))
 
 
 def saddle_for_epsilon(plan: TiltPlan, epsilon: float) -> Saddle:
@@ -134,9 +172,8 @@ def saddle_for_log_delta(plan: TiltPlan, log_delta: float) -> Saddle:
 
 def _root(rising: Callable[[float], float]) -> float:
     """Solve rising(theta) = 0 in log theta, to planning accuracy; the ends of the range where there is none."""
-    low, high = 0.0, 0.0
+    low, high, step = 0.0, 0.0, 1.0
     value = rising(1.0)
-    step = 1.0
     while value < 0.0 and high < math.log(_MOST_TILT):
         low, high, step = high, high + step, step * 1.5
         value = rising(math.exp(high))
@@ -151,9 +188,9 @@ def _root(rising: Callable[[float], float]) -> float:
     return math.exp(0.5 * (low + high))
 
 
-def _rough_nodes(pair: ShiftPair, depth: float) -> tuple[Array, Array, Array]:
+def _rough_nodes(pair: ShiftPair) -> tuple[Array, Array, Array]:
     """Losses and log P-masses at Gauss nodes, panels as wide as a tilted density can be narrow."""
-    reach = depth ** (1.0 / pair.beta)
+    reach = _DEEPEST ** (1.0 / pair.beta)
     low, high = pair.down - min(reach, 90.0 ** (1.0 / pair.beta)), min(pair.up + reach, pair.cut)
     kinks = pair.kinks
     # squeezed towards the middle, so that a shift tiny against the noise still gets its share of the scan

@@ -94,7 +94,7 @@ class Target:
 
     def _planned_epsilon(self, parts: Parts) -> float:
         log_delta = math.log(self.delta)
-        saddle = saddle_for_log_delta(TiltPlan.of(parts, -log_delta), log_delta)
+        saddle = saddle_for_log_delta(TiltPlan.of(parts), log_delta)
         # The saddle lies near the delta asked for, not on it; d log(delta) / d eps is about -theta.
         return saddle.epsilon + (saddle.log_delta - log_delta) / saddle.theta
 

@@ -239,7 +239,18 @@ def _log_panel_error(pair: ShiftPair, left: Array, right: Array, tilts: Tilts, o
         touching = np.isin(left, pair.kinks) | np.isin(right, pair.kinks)
         best[:, touching] = _log_lipschitz_error(pair, left[touching], right[touching], tilts, omega)
     best[:, ~touching] = _log_ellipse_error(pair, left[~touching], right[~touching], tilts, omega)
-    return best
+    return np.minimum(best, _log_whole(pair, left, right, tilts))
+
+
+def _log_whole(pair: ShiftPair, left: Array, right: Array, tilts: Tilts) -> Array:
+    """The trivial bound, twice the panel's integral of |f|: panels that hold nothing need no resolution."""
+    half = 0.5 * (right - left)
+    pulls = _Pulls.on(pair, 0.5 * (left + right), half)
+    rows = []
+    for theta in tilts:
+        highest = np.maximum(log_tilted(pair, left, theta), log_tilted(pair, right, theta))
+        rows.append(np.log(4.0 * half) + highest + half * pulls.slope(theta, 0.0))
+    return np.stack(rows)
 
 
 def _log_lipschitz_error(pair: ShiftPair, left: Array, right: Array, tilts: Tilts, omega: float) -> Array:
