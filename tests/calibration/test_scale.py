@@ -43,7 +43,7 @@ def assert_private_and_tight(found, target, adjacency=Adjacency.ADD_REMOVE):
 
 @pytest.mark.parametrize(("largest", "run"), RUNS.values(), ids=RUNS)
 @given(
-    beta=st.floats(BETA.typical[0], 2.5),
+    beta=st.floats(1.1, 2.5),  # Laplace noise has closed forms of its own below
     share=st.floats(0.05, 1.0),
     log_delta=st.floats(math.log(DELTA.typical[0]), math.log(DELTA.typical[1])),
 )
