@@ -109,8 +109,8 @@ def build(parts: Parts, plan: TiltPlan, saddle: Saddle, tolerance: float) -> Lat
     Raises:
         CannotCertifyError: the window misses the answer.
     """
-    spans = [_span(pair, plan, saddle, index) for index, (pair, _) in enumerate(parts)]
-    window = _window(plan, saddle)
+    spans = [span_of(pair, plan, saddle, index) for index, (pair, _) in enumerate(parts)]
+    window = window_of(plan, saddle)
     finest = max(1.5 * window / _MOST_POINTS, max(high - low for low, high in spans) / _MOST_CELLS)
     spacing = max(_COARSEST / (saddle.theta + 1.0), finest)
     while True:
@@ -139,7 +139,7 @@ def _on_grid(
         (discretize(pair, spacing, *span, negligible / times), times)
         for (pair, times), span in zip(parts, spans, strict=True)
     ]
-    return _compose(laws, saddle, size, spacing)
+    return compose(laws, saddle, size, spacing)
 
 
 def _moved_at_most(laws: Laws, rare: float) -> tuple[float, float]:
@@ -157,7 +157,7 @@ def _log_tail(mean: float, count: float) -> float:
     return count - mean - count * math.log(count / mean) if count > mean > 0.0 else 0.0
 
 
-def _span(pair: ShiftPair, plan: TiltPlan, saddle: Saddle, index: int) -> tuple[float, float]:
+def span_of(pair: ShiftPair, plan: TiltPlan, saddle: Saddle, index: int) -> tuple[float, float]:
     """Losses of one part that can matter: tilted mass below, mass at infinity above, both negligible."""
     loss, log_mass, times = plan.part(index)
     tilted = log_mass + saddle.theta * loss
@@ -172,7 +172,7 @@ def _span(pair: ShiftPair, plan: TiltPlan, saddle: Saddle, index: int) -> tuple[
     return float(low), float(max(loss[min(beyond, len(loss) - 1)], low))
 
 
-def _window(plan: TiltPlan, saddle: Saddle) -> float:
+def window_of(plan: TiltPlan, saddle: Saddle) -> float:
     """A period that keeps the wrapped mass negligible."""
     allowed = saddle.log_delta - 34.0
     best = math.inf
@@ -183,7 +183,8 @@ def _window(plan: TiltPlan, saddle: Saddle) -> float:
     return max(best, -allowed / saddle.theta, 4.0 * saddle.deviation)
 
 
-def _compose(laws: Laws, saddle: Saddle, size: int, spacing: float) -> Lattice:
+def compose(laws: Laws, saddle: Saddle, size: int, spacing: float) -> Lattice:
+    """The law of the sum of all losses, by one tilted transform of `size` points around the saddle."""
     half = size // 2 + 1
     log_transform, slip = np.zeros(half, dtype=np.complex128), np.zeros(half)
     per_entry = 6.0 * math.log2(size) * _UNIT_ROUNDOFF
