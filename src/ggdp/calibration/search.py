@@ -128,7 +128,7 @@ def border(
         if last is not None and abs(here[0] - last[0]) >= learn_from:
             slope = _secant(last, here, slope)
         private = here[1] <= 0.0
-        misses = misses + 1 if last is not None and (last[1] <= 0.0) == private else 0
+        misses = misses + 1 if last is not None and _fell_short(last[1], here[1]) else 0
         low, high = (place, high) if private else (low, place)
         last, asked = here, asked + 1
         if high - low == 1:
@@ -143,6 +143,11 @@ def border(
             beyond = (4 ** min(max(misses - 1, 0), 20) - 1) * (1 if private else -1)
             place = axis.place(here[0] - here[1] / slope) + beyond
         place = min(max(place, low + 1), high - 1)
+
+
+def _fell_short(last: float, here: float) -> bool:
+    """Whether a step stayed on its side of the border without coming much nearer."""
+    return (last <= 0.0) == (here <= 0.0) and abs(here) > 0.25 * abs(last)
 
 
 def _secant(last: tuple[float, float], here: tuple[float, float], slope: float) -> float:
