@@ -48,8 +48,10 @@ Laws = Sequence[tuple[GridLaw, int]]
 class Lattice:
     """delta of a composed grid law around a centre, relative to e^base.
 
-    Beyond eps, delta~ = e^base (above - e^(eps - centre) scaled), suffix sums over the grid points. The slacks are those
-    at the centre and grow by no more than e^(growth |eps - centre|) away from it.
+    With m the untilted masses, and sums over the grid points beyond eps, delta~ = e^base sum m (1 - e^(eps - loss)) is
+    e^base (e^(eps - centre) kernel - (e^(eps - centre) - 1) above), where above = sum m and kernel = sum m (1 - e^(centre - loss)):
+    nothing cancels when all losses are tiny. The slacks are those at the centre and grow by no more than
+    e^(growth |eps - centre|) away from it.
     """
 
     loss: Array
@@ -57,7 +59,9 @@ class Lattice:
     centre: float
     base: float
     above: Array
-    scaled: Array
+    kernel: Array
+    theta: float
+    entry_error: float
     rounding: float
     tail: float
     alias: float
@@ -74,9 +78,10 @@ class Lattice:
         if not 0 < index < len(self.loss):
             raise CannotCertifyError("epsilon lies outside the lattice's window")
         shrink = math.exp(min(epsilon - self.centre, 600.0))
-        value = float(self.above[index]) - shrink * float(self.scaled[index])
+        above, kernel = float(self.above[index]), float(self.kernel[index])
+        value = shrink * kernel - math.expm1(min(epsilon - self.centre, 600.0)) * above
         widened = math.exp(min(self.growth * abs(epsilon - self.centre), 600.0))
-        rounding = widened * self.rounding + 8.0 * _UNIT_ROUNDOFF * float(self.above[index])
+        rounding = widened * self.rounding + 8.0 * _UNIT_ROUNDOFF * shrink * abs(kernel)
         tail, alias, infinite = widened * self.tail, widened * self.alias, self.infinite
         inflation = self._inflation(epsilon) + self.excess * value
         high = value + rounding + tail + infinite
@@ -87,7 +92,7 @@ class Lattice:
             lower=self.base + math.log(low) if low > 0.0 else -math.inf,
             estimate=self.base + math.log(value),
             upper=self.base + math.log(high),
-            slope=-shrink * float(self.scaled[index]) / value,
+            slope=shrink * (kernel - above) / value,
             ledger=ErrorLedger(
                 (tail + infinite) / value, alias / value, 0.0, rounding / value, inflation / value
             ),
@@ -99,7 +104,9 @@ class Lattice:
         if low == 0:
             return math.inf
         near = float(self.above[low] - self.above[min(high + 1, len(self.above) - 1)])
-        near += self.rounding * math.exp(min(self.growth * self.reach, 600.0))
+        distance = abs(epsilon - self.centre) + self.reach
+        near += float(high - low + 2) * self.entry_error * math.exp(min(self.theta * distance, 600.0))
+        near += len(self.loss) * _UNIT_ROUNDOFF * float(self.above[low])
         return math.expm1(self.spacing) * math.exp(self.spacing) * (self.moved * near + self.unlikely)
 
 
@@ -219,17 +226,17 @@ def _unrolled(
     loss = origin + (start + np.arange(size)) * spacing
     with np.errstate(over="ignore", under="ignore"):
         untilt = np.exp(-np.maximum(theta * (loss - centre), -600.0))  # further left no epsilon is asked for
-        decayed = np.exp(-np.maximum(loss - centre, -600.0))
+        share = -np.expm1(-np.maximum(loss - centre, -600.0))
         mass = np.roll(entries, -((start - first) % size)) * untilt
         above = np.append(np.cumsum(mass[::-1])[::-1], 0.0)
-        scaled = np.append(np.cumsum((mass * decayed)[::-1])[::-1], 0.0)
+        kernel = np.append(np.cumsum((mass * share)[::-1])[::-1], 0.0)
     base = log_phi - theta * centre
     beyond = loss > centre
-    noise = entry_error * float((untilt[beyond] * -np.expm1(centre - loss[beyond])).sum())
+    noise = entry_error * float((untilt[beyond] * share[beyond]).sum())
     # sums of `size` terms, the exponent of e^base, and the places of the grid points, multiplied `times` over
     places = sum(times * (abs(law.origin) + (abs(law.first) + len(law.mass)) * spacing) for law, times in laws)
     ulps = size + 64.0 + 8.0 * (abs(log_phi) + theta * (abs(centre) + places))
-    rounding = noise + ulps * _UNIT_ROUNDOFF * float(above[np.searchsorted(loss, centre)])
+    rounding = noise + ulps * _UNIT_ROUNDOFF * float(kernel[np.searchsorted(loss, centre)])
     tail, alias = _wrapped(laws, saddle, 0.6 * period, period, base)
     unit = math.exp(min(-base, 700.0))
     total = float(sum(times for _, times in laws))
@@ -240,7 +247,9 @@ def _unrolled(
         centre=centre,
         base=base,
         above=above,
-        scaled=scaled,
+        kernel=kernel,
+        theta=theta,
+        entry_error=entry_error,
         rounding=rounding,
         tail=tail,
         alias=alias,

@@ -44,13 +44,42 @@ class HockeyStick:
 def hockey_stick(pair: ShiftPair, t: Array) -> HockeyStick:
     """delta(t), with full relative accuracy for t >= 0."""
     z, residual = thresholds(pair, t)
-    return _half_line(pair, t, z, residual, 1.0)
+    return _sharpened(_half_line(pair, t, z, residual, 1.0), pair, t, 1.0)
 
 
 def far_side(pair: ShiftPair, t: Array) -> HockeyStick:
     """delta(t) - (1 - e^t) = e^t Q(L <= t) - P(L <= t), with full relative accuracy for t <= 0."""
     z, residual = thresholds(pair, t)
-    return _half_line(pair, t, z, residual, -1.0)
+    # e^t Q(L <= t) - P(L <= t) is e^t times the profile of (Q, P) at -t
+    return _sharpened(_half_line(pair, t, z, residual, -1.0), pair.reverse, -t, np.exp(np.minimum(t, _LARGE)))
+
+
+def _sharpened(stick: HockeyStick, pair: ShiftPair, t: Array, factor: Array | float) -> HockeyStick:
+    """Laplace noise keeps its relative accuracy up to the largest loss s, where delta vanishes.
+
+    With d = s - t, an unsampled release has delta = 1 - e^{-d/2} for |t| <= s; REMOVE is rate delta_1(t') and ADD is a delta_1(t')
+    with a = 1 - (1 - rate) e^t, where t' differs from the unsampled supremum by log1p(e^{s - up} (e^-d - 1) / rate) and
+    -d - log1p(-(1 - rate) e^s (e^-d - 1) / a_s).
+    """
+    if pair.beta != 1.0 or (pair.up > 0.0 and pair.down < 0.0):
+        return stick
+    top, bottom = pair.supremum, pair.infimum
+    inside = (t < top) & (t > bottom)
+    distance = np.where(inside, top - t, 0.0)
+    shrink = np.expm1(-distance)
+    if pair.down == 0.0:
+        weight: Array | float = pair.rate
+        short = np.log1p(math.exp(top - pair.up) * shrink / pair.rate) if pair.rate < 1.0 else -distance
+    else:
+        at_top = pair.rate * math.exp(top + pair.down)
+        weight = at_top - (1.0 - pair.rate) * math.exp(top) * shrink
+        short = -distance - np.log1p(-(1.0 - pair.rate) * math.exp(top) * shrink / at_top)
+    value = -weight * np.expm1(0.5 * short) * factor
+    with np.errstate(divide="ignore", invalid="ignore"):
+        error = value * _UNIT_ROUNDOFF * (64.0 + 8.0 * (abs(top) + np.abs(t)) / distance)
+    return HockeyStick(
+        np.where(inside, value, stick.value), np.where(inside, np.minimum(error, stick.error), stick.error), stick.slope
+    )
 
 
 def survivals(pair: ShiftPair, z: float) -> tuple[float, float, float]:

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Any pair (P, Q) as finitely many cells of its outcomes, and the two discrete pairs that enclose it.
+
+A cell is a set of outcomes with bounds on its P-mass, its Q-mass and on the losses log P/Q that occur in it. A pair is
+known by its curve D(x) = E_Q[(P/Q - x)_+], for finite measures as well as for probabilities, and larger curves stay larger
+under composition. So it suffices to bound D cell by cell, x = e^t:
+
+- above: with p the highest P-mass, q the lowest Q-mass and losses in [a, b], the cell's share of D lies below that of
+  masses p (1 - w) at loss a and p w at loss b, where w = (1 - q e^a / p) / (1 - e^(a-b)), at most one (chord of a convex function);
+- below: with p the lowest P-mass and q the highest Q-mass, above that of one outcome of mass p and loss log(p / q)
+  (the cell merged: data processing).
+
+Proofs in docs/arbitrary-noise.md.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ggdp import arguments
+from ggdp.privacy_loss.shift_pair import Array
+
+_UNIT_ROUNDOFF = 2.0**-53
+_LARGE = 30.0
+
+
+@dataclass(frozen=True)
+class Atoms:
+    """A discrete loss: P-masses at finite losses, in increasing order, and P-mass at infinite loss."""
+
+    loss: Array
+    mass: Array
+    infinite: float
+
+    @property
+    def supremum(self) -> float:
+        """The largest finite loss."""
+        return float(self.loss[-1]) if len(self.loss) else -math.inf
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Bounds for each cell; the cells cover every outcome. P is the law with the record, Q the one without."""
+
+    p_low: Array
+    p_high: Array
+    q_low: Array
+    q_high: Array
+    loss_low: Array
+    loss_high: Array
+
+    def __post_init__(self) -> None:
+        for low, high in ((self.p_low, self.p_high), (self.q_low, self.q_high), (self.loss_low, self.loss_high)):
+            if low.shape != self.p_low.shape or high.shape != low.shape or not np.all(low <= high):
+                raise ValueError("each cell needs lower bounds that are at most the upper ones, one of each")
+
+    @property
+    def reversed(self) -> "Cells":
+        """The pair (Q, P)."""
+        return Cells(self.q_low, self.q_high, self.p_low, self.p_high, -self.loss_high, -self.loss_low)
+
+    def sampled(self, rate: float) -> "Cells":
+        """((1 - rate) Q + rate P, Q): what removing a record costs that takes part with probability `rate`."""
+        if rate == 1.0:
+            return self
+        keep = 1.0 - rate
+        low = _mixed(self.loss_low, rate)
+        high = _mixed(self.loss_high, rate)
+        slack = 8.0 * _UNIT_ROUNDOFF
+        return Cells(
+            (keep * self.q_low + rate * self.p_low) * (1.0 - slack),
+            (keep * self.q_high + rate * self.p_high) * (1.0 + slack),
+            self.q_low,
+            self.q_high,
+            low - slack * np.where(np.isfinite(low), np.abs(low), 0.0),
+            high + slack * np.where(np.isfinite(high), np.abs(high), 0.0),
+        )
+
+    def above(self) -> Atoms:
+        """A discrete pair whose curve lies above."""
+        kept = self.p_high > 0.0
+        p, q, a, b = self.p_high[kept], self.q_low[kept], self.loss_low[kept], self.loss_high[kept]
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            log_p, log_q = np.log(p), np.log(q)
+            rise = log_p - log_q - a  # how far the mean ratio lies above e^a; not negative but for rounding
+            rise = np.maximum(rise, 0.0) + 8.0 * _UNIT_ROUNDOFF * (1.0 + np.abs(log_p) + np.abs(log_q) + np.abs(a))
+            share = np.minimum(np.expm1(-rise) / np.expm1(a - b), 1.0)
+        # a cell of one loss, without Q-mass or without a lowest loss goes to its upper end
+        share = np.where((b > a) & (q > 0.0) & np.isfinite(a) & ~np.isnan(share), share, 1.0)
+        up = np.concatenate([p * share, p * (1.0 - share)]) * (1.0 + 8.0 * _UNIT_ROUNDOFF)
+        return _atoms(np.concatenate([b, a]), up)
+
+    def below(self) -> Atoms:
+        """A discrete pair whose curve lies below."""
+        kept = self.p_low > 0.0
+        p, q = self.p_low[kept], self.q_high[kept]
+        with np.errstate(divide="ignore"):
+            log_p, log_q = np.log(p), np.log(q)
+            loss = log_p - log_q
+            slack = 8.0 * _UNIT_ROUNDOFF * (1.0 + np.abs(log_p) + np.where(q > 0.0, np.abs(log_q), 0.0))
+        # no merged outcome loses more than the cell's largest loss; rounding may not make it so
+        return _atoms(np.minimum(loss - slack, self.loss_high[kept]), p * (1.0 - 8.0 * _UNIT_ROUNDOFF))
+
+
+def vector_cells(with_record: Array, without_record: Array, doubt: float) -> Cells:
+    """One cell for each outcome of a finite set, masses known up to a relative `doubt`."""
+    low, high = 1.0 - doubt, 1.0 + doubt
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log_p, log_q = np.log(with_record), np.log(without_record)
+        loss = np.where(with_record > 0.0, log_p - log_q, -math.inf)
+        size = np.where(np.isfinite(log_p), np.abs(log_p), 0.0) + np.where(np.isfinite(log_q), np.abs(log_q), 0.0)
+    slack = np.where(np.isfinite(loss), 4.0 * doubt + 4.0 * _UNIT_ROUNDOFF * size, 0.0)
+    return Cells(
+        with_record * low,
+        with_record * high,
+        without_record * low,
+        without_record * high,
+        loss - slack,
+        loss + slack,
+    )
+
+
+def _atoms(loss: Array, mass: Array) -> Atoms:
+    endless = loss == math.inf
+    infinite = math.fsum(mass[endless]) * (1.0 + 4.0 * _UNIT_ROUNDOFF)
+    kept = ~endless & (mass > 0.0) & (loss > -math.inf)
+    order = np.argsort(loss[kept], kind="stable")
+    return Atoms(loss[kept][order], mass[kept][order], infinite)
+
+
+def _mixed(loss: Array, rate: float) -> Array:
+    """log(1 - rate + rate e^loss), also at infinite losses."""
+    arguments.real("rate", rate, above=0.0, most=1.0)
+    small = np.log1p(rate * np.expm1(np.minimum(loss, _LARGE)))
+    high = np.maximum(loss, _LARGE)
+    with np.errstate(under="ignore"):
+        large = high + np.log(rate + (1.0 - rate) * np.exp(-high))
+    return np.where(loss > _LARGE, large, small)

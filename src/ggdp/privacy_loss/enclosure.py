@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Certified enclosures of a piecewise log-concave or log-convex density, cell by cell, from its values alone.
+
+On a cell [u, v] inside a piece, with s the slope of the chord of g = log f, and A, B the amounts by which the slope changes
+to the chords of the two neighbouring cells, a concave g satisfies
+
+    chord <= g <= chord + gap,        gap = A B (v - u) / (A + B),
+
+because g lies below the neighbours' chords prolonged; a convex g lies as much below. A cell at the end of its piece has one
+neighbour, and gap = B (v - u). Then the mass of the cell is that of e^chord, a closed form, times something in [1, e^gap].
+Beyond the last cell of an unbounded concave piece, f falls at least as fast as the last chord.
+
+Values at break points are limits from inside, taken a few ulps off; an end where g does not level off there (it may reach minus infinity)
+is enclosed by the neighbour's chord from above and by nothing from below.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ggdp.privacy_loss.density import Density, Mixture
+from ggdp.privacy_loss.shift_pair import Array
+
+_UNIT_ROUNDOFF = 2.0**-53
+_NUDGE = 8.0  # ulps
+_WILD = 1e-5  # change of g over a nudge from which an end counts as not levelling off
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Points between cells; `at_break` marks the break points among them, the two ends included."""
+
+    points: Array
+    at_break: Mask
+
+    @property
+    def length(self) -> Array:
+        """Of each cell."""
+        return np.diff(self.points)
+
+
+@dataclass(frozen=True)
+class Enclosure:
+    """On each cell: log f is within [chord - under, chord + over], the chord running from `left` to `right`."""
+
+    left: Array
+    right: Array
+    over: Array
+    under: Array
+    mass_low: Array
+    mass_high: Array
+    tail_low: float
+    tail_high: float
+
+    @property
+    def total(self) -> tuple[float, float]:
+        """Bounds on the integral, tails included."""
+        tails = self.tail_low + self.tail_high
+        return math.fsum(self.mass_low), math.fsum(self.mass_high) + tails
+
+
+def enclose(law: Density | Mixture, edges: Edges) -> Enclosure:
+    """The enclosure of a density whose break points are all among the edges.
+
+    Raises:
+        ValueError: between two break points the log density is neither concave nor convex, or a tail is too heavy.
+    """
+    parts = [(weight, _enclose_one(density, edges)) for weight, density in law.components]
+    if len(parts) == 1:
+        return parts[0][1]
+    return _sum(parts, edges.length)
+
+
+def _enclose_one(density: Density, edges: Edges) -> Enclosure:
+    left, right, doubt_left, doubt_right = _end_values(density, edges)
+    empty = np.isneginf(left) & np.isneginf(right)
+    length = edges.length
+    with np.errstate(invalid="ignore", over="ignore"):
+        slope = np.where(np.isfinite(left) & np.isfinite(right), (right - left) / length, math.nan)
+    doubt = density.relative_error * (1.0 + np.where(empty, 0.0, np.maximum(_size(left), _size(right))))
+    noise = (2.0 * doubt + doubt_left + doubt_right) / length  # of a slope
+    bend = _bends(density, edges, slope, noise, empty)
+    starts, ends = edges.at_break[:-1], edges.at_break[1:]
+    before, after = _slope_changes(slope, noise, starts, ends)
+    gap = _gaps(before, after, length)
+    left, right, wild = _tamed(density, edges, left, right, slope, noise, bend)
+    over = np.where(bend >= 0, np.where(wild, 0.0, gap), 0.0) + doubt
+    under = np.where(bend < 0, gap, 0.0) + np.where(wild, math.inf, doubt)
+    over, under = over + doubt_left + doubt_right, under + doubt_left + doubt_right
+    with np.errstate(over="ignore", under="ignore"):
+        chord = _chord_mass(left, right, length)
+        mass_low = chord * np.exp(-under) * (1.0 - 16.0 * _UNIT_ROUNDOFF)
+        mass_high = chord * np.exp(np.minimum(over, 700.0)) * (1.0 + 16.0 * _UNIT_ROUNDOFF)
+    tail_low, tail_high = _tails(density, edges, left, right, slope, noise, bend)
+    spare = 0.5 * density.outside_mass
+    return Enclosure(
+        left,
+        right,
+        np.where(empty, 0.0, over),
+        np.where(empty, 0.0, under),
+        np.where(empty, 0.0, mass_low),
+        np.where(empty, 0.0, mass_high),
+        tail_low + spare,
+        tail_high + spare,
+    )
+
+
+def _size(value: Array) -> Array:
+    return np.where(np.isfinite(value), np.abs(value), 0.0)
+
+
+def _end_values(density: Density, edges: Edges) -> tuple[Array, Array, Array, Array]:
+    """g at both ends of every cell, limits from inside at break points; and by how much those are in doubt."""
+    points = edges.points
+    value = density.log_density(points)
+    left, right = value[:-1].copy(), value[1:].copy()
+    doubt_left, doubt_right = np.zeros(len(left)), np.zeros(len(left))
+    # a shifted density sees z - shift: step by the ulps of the largest number involved
+    nudge = _NUDGE * np.spacing(np.maximum(np.abs(points), np.abs(points).max() * 2.0**-4))
+    for cells, at, side, into, doubt in (
+        (edges.at_break[:-1], points[:-1], 1.0, left, doubt_left),
+        (edges.at_break[1:], points[1:], -1.0, right, doubt_right),
+    ):
+        step = nudge[:-1] if side > 0.0 else nudge[1:]
+        near = density.log_density(at[cells] + side * step[cells])
+        next_to = density.log_density(at[cells] + 2.0 * side * step[cells])
+        into[cells] = near
+        with np.errstate(invalid="ignore"):
+            doubt[cells] = np.where(near == next_to, 0.0, 4.0 * np.abs(near - next_to))
+    return left, right, doubt_left, doubt_right
+
+
+def _bends(density: Density, edges: Edges, slope: Array, noise: Array, empty: Mask) -> NDArray[np.int64]:
+    """1 on cells of concave pieces, -1 on those of convex ones; refuses what is neither."""
+    starts = np.nonzero(edges.at_break[:-1])[0]
+    inner = ~edges.at_break[1:-1]
+    with np.errstate(invalid="ignore"):
+        change = np.where(inner, slope[1:] - slope[:-1], 0.0)
+    tolerance = noise[1:] + noise[:-1]
+    both = empty[1:] != empty[:-1]
+    broken = (both & inner) | (np.isnan(change) & inner & ~empty[1:])
+    # an end cell of a piece may run down to minus infinity
+    broken &= ~(edges.at_break[:-2] | edges.at_break[2:])
+    rising = np.append(0, inner & (np.nan_to_num(change) > tolerance))
+    falling = np.append(0, inner & (np.nan_to_num(change) < -tolerance))
+    rises, falls = np.add.reduceat(rising, starts), np.add.reduceat(falling, starts)
+    wrong = (rises > 0) & (falls > 0)
+    if wrong.any() or broken.any():
+        piece = int(np.nonzero(wrong)[0][0]) if wrong.any() else 0
+        ends = np.append(starts[1:], len(slope))
+        a, b = edges.points[starts[piece]], edges.points[ends[piece]]
+        what = "neither concave nor convex" if wrong.any() else "finite on a part only"
+        place = f" between {a:g} and {b:g}" if wrong.any() else f" near {edges.points[1:-1][broken][0]:g}"
+        raise ValueError(
+            f"log_density_fn must be concave or convex between break points, and is {what}{place}; "
+            "list in breaks every jump, kink and change of bend, and in support where it ends, "
+            "or write it as a Mixture"
+        )
+    lengths = np.diff(np.append(starts, len(slope)))
+    return np.repeat(np.where(rises > 0, -1, 1), lengths)
+
+
+def _slope_changes(slope: Array, noise: Array, starts: Mask, ends: Mask) -> tuple[Array, Array]:
+    """By how much the slope changes at either end of a cell; NaN where its piece ends."""
+    change = np.abs(np.diff(slope)) + noise[1:] + noise[:-1]
+    before = np.where(starts, math.nan, np.concatenate([[math.nan], change]))
+    after = np.where(ends, math.nan, np.concatenate([change, [math.nan]]))
+    return before, after
+
+
+def _gaps(before: Array, after: Array, length: Array) -> Array:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        both = before * after / (before + after)
+    one = np.where(np.isnan(before), after, before)
+    found = np.where(np.isnan(before) | np.isnan(after), one, np.where(before + after > 0.0, both, 0.0))
+    return np.where(np.isnan(found), math.inf, found * length)
+
+
+def _tamed(
+    density: Density,
+    edges: Edges,
+    left: Array,
+    right: Array,
+    slope: Array,
+    noise: Array,
+    bend: NDArray[np.int64],
+) -> tuple[Array, Array, Mask]:
+    """Replace ends that do not level off by the neighbour's chord prolonged, an upper bound if g is concave."""
+    left, right = left.copy(), right.copy()
+    wild = np.zeros(len(left), dtype=bool)
+    for side, cells in ((1, np.nonzero(edges.at_break[:-1])[0]), (-1, np.nonzero(edges.at_break[1:])[0])):
+        for cell in cells:
+            mine, other = (left, right) if side > 0 else (right, left)
+            if np.isneginf(left[cell]) and np.isneginf(right[cell]):
+                continue
+            if np.isfinite(mine[cell]) and not _is_wild(density, edges, int(cell), side):
+                continue
+            neighbour = cell + side
+            steep = slope[neighbour] - side * noise[neighbour]
+            if bend[cell] < 0 or not math.isfinite(steep):
+                point = edges.points[cell if side > 0 else cell + 1]
+                raise ValueError(
+                    f"log_density_fn does not level off at the break point {point:g}, and is not concave there; "
+                    "such a density cannot be bounded from values"
+                )
+            mine[cell] = other[cell] - side * steep * edges.length[cell]
+            wild[cell] = True
+    return left, right, wild
+
+
+def _is_wild(density: Density, edges: Edges, cell: int, side: int) -> bool:
+    point = edges.points[cell if side > 0 else cell + 1]
+    step = side * _NUDGE * np.spacing(max(abs(point), float(np.abs(edges.points).max()) * 2.0**-4))
+    near, next_to = density.log_density(np.array([point + step, point + 2.0 * step]))
+    return not abs(float(near) - float(next_to)) <= _WILD
+
+
+def _tails(
+    density: Density,
+    edges: Edges,
+    left: Array,
+    right: Array,
+    slope: Array,
+    noise: Array,
+    bend: NDArray[np.int64],
+) -> tuple[float, float]:
+    """Bounds on the masses below the first and above the last edge."""
+    found = []
+    for side, cell, end in ((-1.0, 0, left[0]), (1.0, -1, right[-1])):
+        last = edges.points[0] if side < 0.0 else edges.points[-1]
+        bound = density.support[0] if side < 0.0 else density.support[1]
+        if math.isfinite(bound) and side * (last - bound) >= 0.0:
+            found.append(0.0)
+            continue
+        fall = -side * slope[cell] - noise[cell]
+        if np.isneginf(end):
+            found.append(0.0)
+        elif bend[cell] < 0 or not fall > 0.0:
+            raise ValueError(
+                "log_density_fn must be concave and falling beyond its outermost break points; for heavier tails end "
+                "the support and bound the rest by outside_mass, or describe the loss by LossSurvival"
+            )
+        else:
+            found.append(math.exp(min(end - math.log(fall) + 1e-9, 700.0)))
+    return found[0], found[1]
+
+
+def _chord_mass(left: Array, right: Array, length: Array) -> Array:
+    """Integral of e^line: length * e^max * (1 - e^-d) / d with d the distance of the end values."""
+    with np.errstate(invalid="ignore"):
+        high = np.maximum(left, right)
+        distance = np.where(np.isneginf(high), 0.0, np.abs(right - left))
+        tiny = distance < 1e-8
+        mean = np.where(tiny, 1.0 - 0.5 * distance, -np.expm1(-distance) / np.where(tiny, 1.0, distance))
+    return np.asarray(length * np.exp(high) * mean)
+
+
+def _sum(parts: list[tuple[float, Enclosure]], length: Array) -> Enclosure:
+    """The enclosure of a weighted sum: log-sum-exp of lines is convex and bends by at most (range of slopes)^2 / 4."""
+    log_weights = [math.log(weight) for weight, _ in parts]
+    lefts = np.stack([log_weight + part.left for log_weight, (_, part) in zip(log_weights, parts, strict=True)])
+    rights = np.stack([log_weight + part.right for log_weight, (_, part) in zip(log_weights, parts, strict=True)])
+    there = np.isfinite(lefts)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        slopes = (rights - lefts) / length
+        top = np.where(there, slopes, -math.inf).max(axis=0)
+        bottom = np.where(there, slopes, math.inf).min(axis=0)
+        sag = np.where(top > bottom, (length * (top - bottom)) ** 2 / 32.0, 0.0)
+    some = there.any(axis=0)
+    over = np.where(there, np.stack([part.over for _, part in parts]), 0.0).max(axis=0)
+    under = np.where(there, np.stack([part.under for _, part in parts]), 0.0).max(axis=0)
+    return Enclosure(
+        np.asarray(np.logaddexp.reduce(lefts, axis=0)),
+        np.asarray(np.logaddexp.reduce(rights, axis=0)),
+        over,
+        np.where(some, under + sag, 0.0),
+        np.asarray(sum(weight * part.mass_low for weight, part in parts)),
+        np.asarray(sum(weight * part.mass_high for weight, part in parts)),
+        sum(weight * part.tail_low for weight, part in parts),
+        sum(weight * part.tail_high for weight, part in parts),
+    )
