@@ -76,9 +76,9 @@ def whole(name: str, value: SupportsIndex, *, least: int = 1, most: int | None =
     try:
         number = operator.index(value)
     except TypeError:
-        raise ValueError(f"{name} must be a {span}, got {_shown(value)}{_way_out(hint)}") from None
+        raise ValueError(f"{name} must be a {span}, got {shown(value)}{_way_out(hint)}") from None
     if isinstance(value, bool) or number < least or (most is not None and number > most):
-        raise ValueError(f"{name} must be a {span}, got {_shown(value)}{_way_out(hint)}")
+        raise ValueError(f"{name} must be a {span}, got {shown(value)}{_way_out(hint)}")
     return number
 
 
@@ -93,7 +93,7 @@ def instance(name: str, value: object, kinds: type | tuple[type, ...], *, hint: 
     if not isinstance(value, kinds):
         names = " or ".join(kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
         kind = type(value).__name__
-        raise ValueError(f"{name} must be of type {names}, got {kind}: {_shown(value)}{_way_out(hint)}")
+        raise ValueError(f"{name} must be of type {names}, got {kind}: {shown(value)}{_way_out(hint)}")
 
 
 def one_of(name: str, value: object, choices: Collection[object], *, hint: str = "") -> None:
@@ -106,7 +106,7 @@ def one_of(name: str, value: object, choices: Collection[object], *, hint: str =
     """
     if value not in choices:
         allowed = ", ".join(str(choice) for choice in choices)
-        raise ValueError(f"{name} must be one of {allowed}, got {_shown(value)}{_way_out(hint)}")
+        raise ValueError(f"{name} must be one of {allowed}, got {shown(value)}{_way_out(hint)}")
 
 
 def array(
@@ -160,7 +160,7 @@ def _kind_of(raw: NDArray[np.generic]) -> str:
         "O": "mixed objects",
     }
     example = raw.ravel()[:1].tolist()[0]
-    return f"{words.get(raw.dtype.kind, str(raw.dtype))} such as {_shown(example)}"
+    return f"{words.get(raw.dtype.kind, str(raw.dtype))} such as {shown(example)}"
 
 
 def _interval(least: float, most: float, above: float, below: float) -> str:
@@ -170,7 +170,7 @@ def _interval(least: float, most: float, above: float, below: float) -> str:
 
 
 def _refusal(name: str, value: object, interval: str, hint: str) -> str:
-    return f"{name} must be a number in {interval}, got {_shown(value)}{_way_out(hint)}"
+    return f"{name} must be a number in {interval}, got {shown(value)}{_way_out(hint)}"
 
 
 def _float(value: object) -> float:
@@ -183,7 +183,7 @@ def _float(value: object) -> float:
         return math.nan
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """The value as one short line."""
     line = " ".join(repr(value).split())
     return line if len(line) <= 80 else f"{line[:77]}..."

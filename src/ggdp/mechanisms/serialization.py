@@ -56,12 +56,14 @@ def from_dict_as(kind: type[M], data: dict[str, Any]) -> M:
 
 def _describe(mechanism: Mechanism) -> dict[str, Any]:
     match mechanism:
-        case AdditiveNoise(noise=noise, sensitivity=sensitivity, norm=norm):
+        case AdditiveNoise(dimension=1, shift=None):
+            return {"kind": "additive-noise", **_noise_and_norm(mechanism)}
+        case AdditiveNoise(dimension=dimension, shift=shift):
             return {
-                "kind": "additive-noise",
-                "noise": {"kind": "generalized-gaussian", "beta": noise.beta, "scale": noise.scale},
-                "sensitivity": sensitivity,
-                "norm": "inf" if norm == math.inf else norm,  # JSON has no infinity
+                "kind": "vector-noise",  # a kind of its own: a reader that knows only numbers refuses it
+                **_noise_and_norm(mechanism),
+                "dimension": _finite_or_inf(dimension),
+                "shift": None if shift is None else [[value, count] for value, count in shift],
             }
         case PoissonSampled(mechanism=inner, rate=rate):
             return {"kind": "poisson-sampled", "mechanism": _describe(inner), "rate": rate}
@@ -79,9 +81,11 @@ def _build(data: dict[str, Any]) -> Mechanism:
     match kind:
         case "additive-noise":
             _only(data, "noise", "sensitivity", "norm")
-            norm = _field(data, "norm")
-            norm = math.inf if norm == "inf" else norm
-            return AdditiveNoise(_noise(_field(data, "noise")), _field(data, "sensitivity"), norm)
+            return AdditiveNoise(*_read_noise_and_norm(data))
+        case "vector-noise":
+            _only(data, "noise", "sensitivity", "norm", "dimension", "shift")
+            dimension, shift = _number_or_inf(_field(data, "dimension")), _field(data, "shift")
+            return AdditiveNoise(*_read_noise_and_norm(data), dimension=dimension, shift=shift)
         case "poisson-sampled":
             _only(data, "mechanism", "rate")
             inner = _build(_field(data, "mechanism"))
@@ -94,6 +98,28 @@ def _build(data: dict[str, Any]) -> Mechanism:
             return Composed([(_build(_field(part, "mechanism")), _field(part, "times")) for part in parts])
         case _:
             raise ValueError(f"kind must be additive-noise, poisson-sampled or composed, got {kind!r}")
+
+
+def _noise_and_norm(mechanism: AdditiveNoise) -> dict[str, Any]:
+    noise = mechanism.noise
+    return {
+        "noise": {"kind": "generalized-gaussian", "beta": noise.beta, "scale": noise.scale},
+        "sensitivity": mechanism.sensitivity,
+        "norm": _finite_or_inf(mechanism.norm),
+    }
+
+
+def _read_noise_and_norm(data: dict[str, Any]) -> tuple[GeneralizedGaussian, Any, Any]:
+    noise = _noise(_field(data, "noise"))
+    return noise, _field(data, "sensitivity"), _number_or_inf(_field(data, "norm"))
+
+
+def _finite_or_inf(value: Any) -> Any:
+    return "inf" if value == math.inf else value  # JSON has no infinity
+
+
+def _number_or_inf(value: Any) -> Any:
+    return math.inf if value == "inf" else value
 
 
 def _noise(data: dict[str, Any]) -> GeneralizedGaussian:
