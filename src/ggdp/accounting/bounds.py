@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an accountant may answer: certified `Bounds`, or an `Estimate` that promises nothing.
 
-The two are unrelated types on purpose: a function that needs a guarantee takes `Bounds` and cannot be handed the other.
+The two are unrelated types on purpose: a function that needs a guarantee takes `Bounds` and cannot be handed
+the other.
 """
 
 import math
@@ -52,7 +53,9 @@ class Bounds:
 
     def __post_init__(self) -> None:
         if not self.lower <= self.estimate <= self.upper:
-            raise ValueError(f"need lower <= estimate <= upper, got {self.lower}, {self.estimate}, {self.upper}")
+            raise ValueError(
+                f"need lower <= estimate <= upper, got {self.lower}, {self.estimate}, {self.upper}"
+            )
 
     @property
     def width(self) -> float:

@@ -3,18 +3,23 @@
 
 With phi_i(s) = E_P[e^{s L_i}] and K(s) = sum of times_i log phi_i(s), for any theta > 0
 
-    delta(eps) = 1/(2 pi) * integral of  e^{K(s) - s eps} / (s (1 + s))  d omega,       s = theta + i omega,        (1)
+    delta(eps) = 1/(2 pi) * integral of  e^{K(s) - s eps} / (s (1 + s))  d omega,       s = theta + i omega,
+    (1)
 
-because 1/(s(1+s)) is the two-sided Laplace transform of x -> (1 - e^{-x})_+. The trapezoid sum of step h is exactly
+because 1/(s(1+s)) is the two-sided Laplace transform of x -> (1 - e^{-x})_+. The trapezoid sum of step h is
+exactly
 
-    delta(eps) + sum over j != 0 of e^{j W theta} delta(eps + j W),       W = 2 pi / h  (Poisson summation),         (2)
+    delta(eps) + sum over j != 0 of e^{j W theta} delta(eps + j W),       W = 2 pi / h  (Poisson summation),
+    (2)
 
 every term positive. What may be wrong, and its bound:
 
 - truncation: `accounting.cut_off`;
-- aliasing: terms j < 0 by delta <= 1; terms j > 0 by Chernoff at a larger tilt; one-sided, so only the lower bound pays;
+- aliasing: terms j < 0 by delta <= 1; terms j > 0 by Chernoff at a larger tilt; one-sided, so only the lower
+  bound pays;
 - quadrature of phi_i: `privacy_loss.quadrature`, raised to the power times_i;
-- round-off: exponents and sums, likewise; a sum of n terms is charged n units whatever order BLAS adds them in.
+- round-off: exponents and sums, likewise; a sum of n terms is charged n units whatever order BLAS adds them
+  in.
 
 K does not depend on eps: further questions reuse the line.
 """
@@ -30,9 +35,9 @@ from ggdp.accounting.curve import LogDelta
 from ggdp.accounting.cut_off import characteristic, cut_off
 from ggdp.accounting.moments import log_chernoff_constant
 from ggdp.accounting.tilt import Parts, Saddle, TiltPlan
+from ggdp.privacy_loss.panel_error import NODES_PER_PANEL
 from ggdp.privacy_loss.quadrature import (
     MOST_PANELS,
-    NODES_PER_PANEL,
     CannotCertifyError,
     Nodes,
     certified_nodes,
@@ -81,10 +86,12 @@ class Line:
         derivative = -factor * float((wave * self.s).real.sum())
         size = np.abs(kernel)
         # the phases i omega eps carry the rounding of omega * eps, and every term that of its own exponent
-        own = np.abs(wave) * (16.0 + self.s.imag * abs(epsilon) + np.abs(self.exponent)) * 4.0 * _UNIT_ROUNDOFF
-        roundoff = factor * float((size * self.excess_roundoff + own).sum()) + len(size) * _UNIT_ROUNDOFF * factor * float(
-            np.abs(wave).sum()
+        own = (
+            np.abs(wave) * (16.0 + self.s.imag * abs(epsilon) + np.abs(self.exponent)) * 4.0 * _UNIT_ROUNDOFF
         )
+        roundoff = factor * float((size * self.excess_roundoff + own).sum()) + len(
+            size
+        ) * _UNIT_ROUNDOFF * factor * float(np.abs(wave).sum())
         quadrature = factor * float((size * self.excess_quadrature).sum())
         truncation = math.exp(min(self.log_truncation, 700.0))
         aliasing = self._aliasing(epsilon, base)
@@ -92,7 +99,9 @@ class Line:
         base_error = 4.0 * _UNIT_ROUNDOFF * (abs(self.log_phi) + abs(self.theta * epsilon))
         both = roundoff + quadrature + truncation
         low, high = total - both - aliasing, total + both
-        ledger = ErrorLedger(truncation / total, aliasing / total, quadrature / total, roundoff / total + base_error)
+        ledger = ErrorLedger(
+            truncation / total, aliasing / total, quadrature / total, roundoff / total + base_error
+        )
         return LogDelta(
             lower=base - base_error + math.log(low) if low > 0.0 else -math.inf,
             estimate=base + math.log(total),
@@ -126,14 +135,22 @@ def draw(parts: Parts, plan: TiltPlan, saddle: Saddle, effort: float = 1.0) -> L
     count = math.ceil(omega / step) + 1
     affordable = int(effort * _MOST_PRODUCTS / (count * NODES_PER_PANEL * len(parts)))
     nodes = [
-        certified_nodes(pair, (theta, theta_2), omega, log_phi, most_panels=min(affordable, round(effort * MOST_PANELS)))
+        certified_nodes(
+            pair, (theta, theta_2), omega, log_phi, most_panels=min(affordable, round(effort * MOST_PANELS))
+        )
         for (pair, _), log_phi in zip(parts, zip(log_phis, plan.log_phis(theta_2), strict=True), strict=True)
     ]
     return _assemble(parts, nodes, theta, theta_2, step, count, log_truncation)
 
 
 def _assemble(
-    parts: Parts, nodes: list[Nodes], theta: float, theta_2: float, step: float, count: int, log_truncation: float
+    parts: Parts,
+    nodes: list[Nodes],
+    theta: float,
+    theta_2: float,
+    step: float,
+    count: int,
+    log_truncation: float,
 ) -> Line:
     omega = step * np.arange(count)
     exponent = np.zeros(count, dtype=np.complex128)
@@ -157,7 +174,7 @@ def _assemble(
     return Line(
         theta=theta,
         step=step,
-        s=theta + 1j * omega,
+        s=np.asarray(theta + 1j * omega, dtype=np.complex128),
         exponent=exponent + 1j * omega * mean,
         excess_quadrature=excess_quadrature,
         excess_roundoff=excess_roundoff,
@@ -168,7 +185,7 @@ def _assemble(
 
 
 def _perturbed(log_size: Array, growth: Array) -> Array:
-    """prod (|phi| + e)^times - prod |phi|^times, from log of the product and sum of times * log1p(e/|phi|)."""
+    """prod (|phi| + e)^times - prod |phi|^times, from its log and sum of times * log1p(e/|phi|)."""
     small = np.exp(np.maximum(log_size, -745.0)) * np.expm1(np.minimum(growth, 1.0))
     large = np.exp(np.minimum(log_size + growth, 0.0))
     return np.where(growth < 1.0, small, np.where(np.isnan(large), 1.0, large))

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every engine answers, and how an epsilon is read off it.
 
-An engine is a curve: certified log delta at any epsilon near the one it was built for. The epsilon of a delta is then
-any point where the certified upper curve has come down to it; the curve is asked again at the very point that is returned.
+An engine is a curve: certified log delta at any epsilon near the one it was built for. The epsilon of a
+delta is then any point where the certified upper curve has come down to it; the curve is asked again at the
+very point that is returned.
 """
 
 import math

@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """How far along the line Re s = theta the contour integral must go, and a proved bound on what lies beyond.
 
-Write chi(w) = phi(theta + iw) / phi(theta), the characteristic function of one step's tilted loss. Beyond omega the
-integrand is at most prod |chi_i|^times_i / w^2, and |chi_i| is bounded in two ways.
+Write chi(w) = phi(theta + iw) / phi(theta), the characteristic function of one step's tilted loss. Beyond
+omega the integrand is at most prod |chi_i|^times_i / w^2, and |chi_i| is bounded in two ways.
 
 1. Far out, |chi| <= m + V/w (`privacy_loss.decay`).
-2. In between, chi is evaluated on a grid, and between grid points y = sqrt(1 - |chi|^2) moves by no more than the
-   tilted standard deviation per unit of w. Proof: with D the difference of two independent copies of the loss, |chi|^2 = E cos wD =: f,
-   so |f'| <= sqrt(E D^2 E sin^2 wD), E sin^2 wD = (1 - f(2w))/2 <= 2 (1 - f(w)), and |y'| = |f'| / (2 y) <= sqrt(E D^2 / 2).
+2. In between, chi is evaluated on a grid, and between grid points y = sqrt(1 - |chi|^2) moves by no more
+  than the tilted standard deviation per unit of w. Proof: with D the difference of two independent copies of
+  the loss, |chi|^2 = E cos wD =: f, so |f'| <= sqrt(E D^2 E sin^2 wD), E sin^2 wD = (1 - f(2w))/2 <= 2 (1 -
+  f(w)), and |y'| = |f'| / (2 y) <= sqrt(E D^2 / 2).
 
-For small sampling rates the tilted loss has a narrow bulk and rare large values. These are kept apart: with m1 the
-mass of noise beyond a cut, |chi| <= (1 - m1) |chi of the bulk| + m1, and only the bulk, whose deviation is small, is covered.
+For small sampling rates the tilted loss has a narrow bulk and rare large values. These are kept apart: with
+m1 the mass of noise beyond a cut, |chi| <= (1 - m1) |chi of the bulk| + m1, and only the bulk, whose
+deviation is small, is covered.
 
-`characteristic` evaluates chi on a uniform run as one matrix product: with w_k = w_0 + (a B + b) h, e^{i w_k L} =
-e^{i w_0 L} e^{i a B h L} e^{i b h L}, so that A B points cost A + B exponentials per node.
+`characteristic` evaluates chi on a uniform run as one matrix product: with w_k = w_0 + (a B + b) h, e^{i w_k
+L} = e^{i w_0 L} e^{i a B h L} e^{i b h L}, so that A B points cost A + B exponentials per node.
 """
 
 import math
@@ -93,14 +95,18 @@ def _far_end(parts: Parts, decays: Sequence[Decay], deviation: float, enough: fl
 
 
 def _tolerable_end(parts: Parts, decays: Sequence[Decay], enough: float, step: float) -> float:
-    """Where atoms keep |chi| from falling any further: a long line, if what lies beyond is small all the same."""
+    """Where atoms keep |chi| from falling any further: a long line, if what lies beyond is small all the
+    same.
+    """
     omega = _LONG_LINE * step
     if _log_far_tail(parts, decays, omega) > enough + _TOLERANCE:
         raise CannotCertifyError("the characteristic function falls too slowly")
     return omega
 
 
-def _bulks(parts: Parts, plan: TiltPlan, saddle: Saddle, log_phis: Array, omega: float) -> list[tuple[Nodes, float]]:
+def _bulks(
+    parts: Parts, plan: TiltPlan, saddle: Saddle, log_phis: Array, omega: float
+) -> list[tuple[Nodes, float]]:
     """Nodes of each part's bulk, certified up to omega, and the tilted mass left out of it."""
     rare = 0.25 * min(0.04, math.exp(-45.0 / float(plan.times.sum())))
     bulks = []
@@ -123,7 +129,7 @@ def _covered(
     beyond: float,
     enough: float,
 ) -> tuple[float, float]:
-    """Cover the line with intervals, bound the integrand on each, and end it where the rest is small enough."""
+    """Cover the line with intervals, bound the integrand on each, end it where the rest is small enough."""
     widest = max(bulk.deviation for bulk, _ in bulks)
     starts, widths, log_bounds = [], [], []
     for first, step, count in _runs(4.0 / saddle.deviation, furthest, widest):

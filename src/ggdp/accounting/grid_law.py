@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The smallest law on a grid of losses that dominates one release: its curve joined by chords.
 
-Values of the curve come from the closed form with their rounding errors. They are raised before the chords are
-drawn, so the law dominates in exact arithmetic too; by how much its curve lies above the exact chords is recorded, for the
-sake of the lower bound.
+Values of the curve come from the closed form with their rounding errors. They are raised before the chords
+are drawn, so the law dominates in exact arithmetic too; by how much its curve lies above the exact chords is
+recorded, for the sake of the lower bound.
 """
 
 import math
@@ -23,6 +23,7 @@ class GridLaw:
     """Masses under P at losses origin + (first + i) * spacing, and mass at infinite loss.
 
     Attributes:
+        raised: mass of losses below the grid, raised to its first point.
         moved: mean distance, in spacings, from a loss to the nearest grid point; at most a half.
         excess_mass: the curve lies at most this much above the exact chords, or
         excess_factor: at most this share above them.
@@ -33,6 +34,7 @@ class GridLaw:
     spacing: float
     mass: Array
     infinite: float
+    raised: float
     moved: float
     excess_mass: float
     excess_factor: float
@@ -40,7 +42,7 @@ class GridLaw:
     @cached_property
     def loss(self) -> Array:
         """The losses that carry the masses."""
-        return self.origin + (self.first + np.arange(len(self.mass))) * self.spacing
+        return np.asarray(self.origin + (self.first + np.arange(len(self.mass))) * self.spacing, dtype=float)
 
     @cached_property
     def log_mass(self) -> Array:
@@ -52,8 +54,9 @@ class GridLaw:
 def discretize(pair: ShiftPair, spacing: float, low: float, high: float, negligible: float) -> GridLaw:
     """Join the curve at the points of a grid that covers [low, high].
 
-    Losses above `high` become infinite, unless the pair is cut there; losses below `low` are raised to it. A Laplace loss
-    starts the grid at its lower atom, so that both atoms lie on it when `spacing` divides their distance.
+    Losses above `high` become infinite, unless the pair is cut there; losses below `low` are raised to it. A
+    Laplace loss starts the grid at its lower atom, so that both atoms lie on it when `spacing` divides their
+    distance.
 
     Args:
         pair: the release.
@@ -77,13 +80,15 @@ def discretize(pair: ShiftPair, spacing: float, low: float, high: float, negligi
         mass = curve.masses(curve.left.value, curve.right.value)
         factor, lifted = 1.0 + share, 0.0
         excess_mass, excess_factor = 0.0, 3.0 * share
-    negative = -float(mass[mass < 0.0].sum())  # noise of a grid finer than the closed form; dropping it raises the curve
+    # noise of a grid finer than the closed form; dropping it raises the curve
+    negative = -float(mass[mass < 0.0].sum())
     return GridLaw(
         origin=curve.origin,
         first=curve.first,
         spacing=spacing,
         mass=(factor + 8.0 * _UNIT_ROUNDOFF) * np.maximum(mass, 0.0),
         infinite=lifted + (0.0 if curve.ends else factor * float(curve.right.value[-1])),
+        raised=float(curve.left.slope[0]),
         moved=curve.moved(),
         excess_mass=excess_mass + negative,
         excess_factor=excess_factor + 16.0 * _UNIT_ROUNDOFF,
@@ -107,13 +112,11 @@ class _Curve:
     def on(pair: ShiftPair, spacing: float, low: float, high: float) -> "_Curve":
         low, high = max(low, pair.infimum), min(high, pair.supremum)
         ends = math.isfinite(pair.cut) and high == pair.supremum
-        if ends:
-            origin = high  # the last point must be the cut itself
-        else:
-            origin = pair.infimum if pair.beta == 1.0 else 0.0
+        start = pair.infimum if pair.beta == 1.0 else 0.0
+        origin = high if ends else start  # where the law is cut, the last point must be the cut itself
         first = math.floor((low - origin) / spacing)
         last = max(math.ceil((high - origin) / spacing - 1e-6), first + 1)
-        t = origin + np.arange(first, last + 1) * spacing
+        t = np.asarray(origin + np.arange(first, last + 1) * spacing, dtype=float)
         if high == pair.supremum:
             t[-1] = max(t[-1], high)  # rounding must not leave the top atom beyond the grid
         turn = int(np.clip(np.searchsorted(t, 0.0, side="right") - 1, 0, len(t) - 1))
@@ -124,8 +127,9 @@ class _Curve:
     def masses(self, left: Array, right: Array) -> Array:
         """P-masses x (slope after - slope before) at the grid points.
 
-        The kink of (1 - x)_+ between the two forms is the mass e^t at the turn. Left of the grid the curve is the chord from
-        x = 0; right of it it is constant, or, where the law is cut, its own tangent, which adds no mass.
+        The kink of (1 - x)_+ between the two forms is the mass e^t at the turn. Left of the grid the curve
+        is the chord from x = 0; right of it it is constant, or, where the law is cut, its own tangent, which
+        adds no mass.
         """
         grow, fall = math.expm1(self.spacing), -math.expm1(-self.spacing)
         step = np.concatenate([np.diff(left), np.diff(right)])
@@ -135,7 +139,9 @@ class _Curve:
         return mass
 
     def moved(self) -> float:
-        """Mean distance to the nearest grid point, in spacings: per cell, the lesser of the masses sent to its two ends."""
+        """Mean distance to the nearest grid point, in spacings: per cell, the lesser of the masses sent to
+        its two ends.
+        """
         grow, fall = math.expm1(self.spacing), -math.expm1(-self.spacing)
         total = 0.0
         for stick, sign in ((self.left, 1.0), (self.right, -1.0)):
@@ -144,6 +150,7 @@ class _Curve:
             up = np.maximum(slope[1:] - step / fall, 0.0)
             noise = (stick.error[1:] + stick.error[:-1]) / fall
             total += float(np.minimum(down + noise, up + noise).sum())
-        # the cells left of the grid and at infinite loss are charged in full, though they hold next to nothing
+        # the cells left of the grid and at infinite loss are charged in full, though they hold next to
+        # nothing
         total += float(self.left.slope[0]) + (0.0 if self.ends else float(self.right.value[-1]))
-        return min(total * math.exp(self.spacing), 0.5)
+        return min(total * math.exp(2.0 * self.spacing), 0.5 * math.exp(self.spacing))

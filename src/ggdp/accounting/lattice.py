@@ -1,26 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """The lattice engine: losses moved to a uniform grid in the safe direction, composed by one tilted FFT.
 
-Upper bound. A pair (P, Q) is known by its curve delta(x) = E_Q[(P/Q - x)_+], x = e^t, convex and non-increasing, and a pair
-with the larger curve stays larger under composition (Blackwell; Zhu, Dong, Wang 2022, Theorem 10). Losses on a grid are
-curves that are linear in x between grid points; the smallest one above joins the exact values by chords
-(connect-the-dots, Doroshenko et al. 2022). It splits the P- and the Q-mass of every cell between the cell's two ends.
+Upper bound. A pair (P, Q) is known by its curve delta(x) = E_Q[(P/Q - x)_+], x = e^t, convex and
+non-increasing, and a pair with the larger curve stays larger under composition (Blackwell; Zhu, Dong, Wang
+2022, Theorem 10). Losses on a grid are curves that are linear in x between grid points; the smallest one
+above joins the exact values by chords (connect-the-dots, Doroshenko et al. 2022). It splits the P- and the
+Q-mass of every cell between the cell's two ends.
 
-Lower bound, from the same law. Couple every loss L with its grid version L~: it goes to one end of its cell or the other, and
-under Q the mean of e^L~ given L is e^L. Exchange them one release at a time. With d the distance of L to the nearest end, in
-spacings h, the exchange raises E_Q(. - e^eps)_+ by at most d (e^h - 1) x, and only when the cell, moved by all the other
-losses, holds eps; and L~ is the farther end with probability at most d e^h. Summed over the releases,
+Lower bound, from the same law. Couple every loss L with its grid version L~: it goes to one end of its cell
+or the other, and under Q the mean of e^L~ given L is e^L. Exchange them one release at a time. With d the
+distance of L to the nearest end, in spacings h, the exchange raises E_Q(. - e^eps)_+ by at most d (e^h - 1)
+x, and only when the cell, moved by all the other losses, holds eps; and L~ is the farther end with
+probability at most d e^h. Summed over the releases,
 
     delta~(eps) - delta(eps)  <=  (e^h - 1) e^h ( k Pr[|S~ - eps| <= (2k + 1) h] + times Pr[more than k] ),
 
-S~ the composed grid loss, and k a bound on the sum of all d and on the number of farther ends that both exceed with negligible
-probability (Chernoff for independent variables in [0, 1]); never more than times/2 and times. The difference is O(h^2) and
-asks for no smoothness. Losses that lie on the grid, such as the atoms of a Laplace loss, or far closer to it than h, cost nothing.
+S~ the composed grid loss, and k a bound on the sum of all d and on the number of farther ends that both
+exceed with negligible probability (Chernoff for independent variables in [0, 1]); never more than times/2
+and times. The difference is O(h^2) and asks for no smoothness. Losses that lie on the grid, such as the
+atoms of a Laplace loss, or far closer to it than h, cost nothing.
 
-Composition. Masses are tilted by e^{theta t}, so that the transform's rounding is relative to the answer, and wrapped to a
-window W; what wraps is the same one-sided alias sum as (2) of `accounting.contour`, bounded by Chernoff for the lattice's
-own moment generating function, which is a finite sum. A transform of depth log2(n) of non-negative numbers that
-sum to one errs by at most 6 log2(n) units in every entry.
+Composition. Masses are tilted by e^{theta t}, so that the transform's rounding is relative to the answer,
+and wrapped to a window W; what wraps is the same one-sided alias sum as (2) of `accounting.contour`, bounded
+by Chernoff for the lattice's own moment generating function, which is a finite sum. A transform of depth
+log2(n) of non-negative numbers that sum to one errs by at most 6 log2(n) units in every entry.
 """
 
 import math
@@ -48,10 +51,10 @@ Laws = Sequence[tuple[GridLaw, int]]
 class Lattice:
     """delta of a composed grid law around a centre, relative to e^base.
 
-    With m the untilted masses, and sums over the grid points beyond eps, delta~ = e^base sum m (1 - e^(eps - loss)) is
-    e^base (e^(eps - centre) kernel - (e^(eps - centre) - 1) above), where above = sum m and kernel = sum m (1 - e^(centre - loss)):
-    nothing cancels when all losses are tiny. The slacks are those at the centre and grow by no more than
-    e^(growth |eps - centre|) away from it.
+    With m the untilted masses, and sums over the grid points beyond eps, delta~ = e^base sum m (1 - e^(eps -
+    loss)) is e^base (e^(eps - centre) kernel - (e^(eps - centre) - 1) above), where above = sum m and kernel
+    = sum m (1 - e^(centre - loss)): nothing cancels when all losses are tiny. The slacks are those at the
+    centre and grow by no more than e^(growth |eps - centre|) away from it.
     """
 
     loss: Array
@@ -111,7 +114,8 @@ class Lattice:
 
 
 def build(parts: Parts, plan: TiltPlan, saddle: Saddle, tolerance: float) -> Lattice:
-    """Compose the grid laws around the saddle, fine enough for a relative width of `tolerance` in delta if affordable.
+    """Compose the grid laws around the saddle, fine enough for a relative width of `tolerance` in delta if
+    affordable.
 
     Raises:
         CannotCertifyError: the window misses the answer.
@@ -129,7 +133,7 @@ def build(parts: Parts, plan: TiltPlan, saddle: Saddle, tolerance: float) -> Lat
 
 
 def _aligned(parts: Parts, spacing: float) -> float:
-    """A spacing, no coarser, that puts both atoms of a Laplace loss on the grid when all releases are alike."""
+    """A spacing, no coarser, that puts both atoms of a Laplace loss on the grid if all releases are alike."""
     pair = parts[0][0]
     if len(parts) > 1 or pair.beta != 1.0 or math.isfinite(pair.cut):
         return spacing
@@ -160,7 +164,9 @@ def _moved_at_most(laws: Laws, rare: float) -> tuple[float, float]:
 
 
 def _log_tail(mean: float, count: float) -> float:
-    """Chernoff: log Pr[sum > count] <= count - mean - count log(count / mean), for independent terms in [0, 1]."""
+    """Chernoff: log Pr[sum > count] <= count - mean - count log(count / mean), for independent terms in [0,
+    1].
+    """
     return count - mean - count * math.log(count / mean) if count > mean > 0.0 else 0.0
 
 
@@ -207,10 +213,13 @@ def compose(laws: Laws, saddle: Saddle, size: int, spacing: float) -> Lattice:
             log_phi += times * log_one
         modulus = np.exp(log_transform.real)
         power = np.where(modulus > 0.0, np.exp(log_transform), 0.0)
-        error = np.where(slip < 0.5, modulus * np.expm1(np.minimum(slip, 1.0)), np.exp(log_transform.real + slip))
+        error = np.where(
+            slip < 0.5, modulus * np.expm1(np.minimum(slip, 1.0)), np.exp(log_transform.real + slip)
+        )
         error = np.minimum(np.nan_to_num(error, nan=1.0, posinf=1.0), 1.0) + modulus * per_entry
     entries = np.maximum(np.fft.irfft(power, size), 0.0)
-    # every entry of the inverse is off by no more than the mean of what its inputs, two conjugate halves, are off by
+    # every entry of the inverse is off by no more than the mean of what its inputs, two conjugate halves,
+    # are off by
     return _unrolled(laws, saddle, spacing, entries, 2.0 * float(error.sum()) / size, log_phi)
 
 
@@ -223,7 +232,7 @@ def _unrolled(
     origin = sum(times * law.origin for law, times in laws)
     first = sum(times * law.first for law, times in laws)
     start = math.floor((centre - 0.2 * period - origin) / spacing)
-    loss = origin + (start + np.arange(size)) * spacing
+    loss = np.asarray(origin + (start + np.arange(size)) * spacing, dtype=float)
     with np.errstate(over="ignore", under="ignore"):
         untilt = np.exp(-np.maximum(theta * (loss - centre), -600.0))  # further left no epsilon is asked for
         share = -np.expm1(-np.maximum(loss - centre, -600.0))
@@ -234,10 +243,13 @@ def _unrolled(
     beyond = loss > centre
     noise = entry_error * float((untilt[beyond] * share[beyond]).sum())
     # sums of `size` terms, the exponent of e^base, and the places of the grid points, multiplied `times` over
-    places = sum(times * (abs(law.origin) + (abs(law.first) + len(law.mass)) * spacing) for law, times in laws)
+    places = sum(
+        times * (abs(law.origin) + (abs(law.first) + len(law.mass)) * spacing) for law, times in laws
+    )
     ulps = size + 64.0 + 8.0 * (abs(log_phi) + theta * (abs(centre) + places))
     rounding = noise + ulps * _UNIT_ROUNDOFF * float(kernel[np.searchsorted(loss, centre)])
     tail, alias = _wrapped(laws, saddle, 0.6 * period, period, base)
+    alias += _raised(laws, theta)
     unit = math.exp(min(-base, 700.0))
     total = float(sum(times for _, times in laws))
     count, log_unlikely = _moved_at_most(laws, saddle.log_delta - 30.0 - math.log(total))
@@ -272,6 +284,16 @@ def _wrapped(laws: Laws, saddle: Saddle, reach: float, period: float, base: floa
     right = math.exp(min(best, 700.0))
     left = math.exp(min(-base - saddle.theta * period, 700.0))
     return right, 2.0 * (left + right)
+
+
+def _raised(laws: Laws, theta: float) -> float:
+    """What losses raised to the first grid point can add to delta, relative to e^base, by Chernoff."""
+    total = 0.0
+    for law, times in laws:
+        if law.raised > 0.0:
+            log_one = _log_sum(law.log_mass + theta * law.loss)
+            total += times * math.exp(min(math.log(law.raised) + theta * float(law.loss[0]) - log_one, 0.0))
+    return total
 
 
 def _log_sum(exponent: Array) -> float:

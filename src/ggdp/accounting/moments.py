@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The wide answer that always exists: Chernoff above, one release below.
 
-Used only where no engine certifies its own error. Above, delta(eps) <= e^{K(theta) - theta eps} sup_x (1 - e^-x) e^{-theta x} for any theta > 0,
-with K certified by quadrature. Below, a composition is at least as revealing as any one of its releases.
+Used only where no engine certifies its own error. Above, delta(eps) <= e^{K(theta) - theta eps} sup_x (1 -
+e^-x) e^{-theta x} for any theta > 0, with K certified by quadrature. Below, a composition is at least as
+revealing as any one of its releases.
 """
 
 import math
@@ -12,7 +13,7 @@ import numpy as np
 from ggdp.accounting.closed_form import ClosedForm
 from ggdp.accounting.tilt import Parts, TiltPlan
 from ggdp.privacy_loss.hockey_stick import hockey_stick
-from ggdp.privacy_loss.quadrature import CannotCertifyError, certified_nodes
+from ggdp.privacy_loss.quadrature import certified_nodes
 
 
 def log_chernoff_constant(theta: float) -> float:

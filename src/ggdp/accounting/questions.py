@@ -3,6 +3,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -43,8 +44,8 @@ def epsilon(
         Certified bounds; `upper` is the number to publish.
 
     Guarantees:
-        lower <= truth <= upper, rounding included. tests/accounting/test_soundness.py holds this against closed forms and
-        mpmath.
+        lower <= truth <= upper, rounding included. tests/accounting/test_soundness.py holds this against
+        closed forms and mpmath.
 
     Raises:
         ValueError: an argument is out of range, or epsilon would exceed 2000.
@@ -66,9 +67,7 @@ def epsilon(
     return worst
 
 
-def delta(
-    mechanism: Mechanism, *, epsilon: float, adjacency: Adjacency = Adjacency.ADD_REMOVE
-) -> Bounds:
+def delta(mechanism: Mechanism, *, epsilon: float, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> Bounds:
     """The smallest delta for which the mechanism is (epsilon, delta)-private.
 
     Args:
@@ -102,7 +101,9 @@ def privacy_curve(
 ) -> list[Bounds]:
     """delta at each epsilon, or epsilon at each delta."""
     if (epsilons is None) == (deltas is None):
-        raise ValueError(f"give epsilons or deltas, one of them, got epsilons={epsilons!r}, deltas={deltas!r}")
+        raise ValueError(
+            f"give epsilons or deltas, one of them, got epsilons={epsilons!r}, deltas={deltas!r}"
+        )
     if epsilons is not None:
         return [delta(mechanism, epsilon=float(e), adjacency=adjacency) for e in epsilons]
     return [epsilon(mechanism, delta=float(d), adjacency=adjacency) for d in np.asarray(deltas)]
@@ -110,7 +111,9 @@ def privacy_curve(
 
 def _log_delta_argument(delta: float | None, log_delta: float | None) -> float:
     if (delta is None) == (log_delta is None):
-        raise ValueError(f"give delta or log_delta, one of them, got delta={delta!r}, log_delta={log_delta!r}")
+        raise ValueError(
+            f"give delta or log_delta, one of them, got delta={delta!r}, log_delta={log_delta!r}"
+        )
     if delta is not None:
         return math.log(arguments.real("delta", delta, least=1e-100, most=0.5))
     assert log_delta is not None
@@ -137,7 +140,7 @@ Engine = Callable[[Parts, TiltPlan, Saddle], Curve]
 
 
 def _grid(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Curve:
-    return lattice.build(parts, plan, saddle, 3e-7 * max(saddle.theta * saddle.epsilon, 1e-2))
+    return lattice.build(parts, plan, saddle, 1e-7 * max(saddle.theta * saddle.epsilon, 1e-2))
 
 
 def _patient(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Curve:
@@ -175,7 +178,9 @@ def _epsilon_of(parts: Parts, target: float) -> Bounds:
 
 
 def _is_zero(parts: Parts, plan: TiltPlan, target: float) -> bool:
-    """Whether delta at epsilon zero, the distance of the two laws in total variation, is certainly small enough."""
+    """Whether delta at epsilon zero, the distance of the two laws in total variation, is certainly small
+    enough.
+    """
     if moments.log_total_variation_above(parts) <= target:
         return True
     at_zero = saddle_for_epsilon(plan, 0.0)
@@ -187,12 +192,14 @@ def _is_zero(parts: Parts, plan: TiltPlan, target: float) -> bool:
         return False
 
 
-def _attempts(parts: Parts, plan: TiltPlan, target: float) -> Iterator[tuple[str, Callable[[], EpsilonSandwich]]]:
+def _attempts(
+    parts: Parts, plan: TiltPlan, target: float
+) -> Iterator[tuple[str, Callable[[], EpsilonSandwich]]]:
     """Ways to an answer, the cheapest first."""
     yield "contour", lambda: _by_engine(contour.draw, parts, plan, target)
     if _may_be_rare(parts) and saddle_for_log_delta(plan, target).epsilon < 1000.0:
         for name, engine in _ENGINES:
-            yield f"{name} with rare event", lambda engine=engine: _with_rare(engine, parts, plan, target)
+            yield f"{name} with rare event", partial(_with_rare, engine, parts, plan, target)
     yield "lattice", lambda: _by_engine(_grid, parts, plan, target)
     yield "contour", lambda: _by_engine(_patient, parts, plan, target)
     if _may_be_rare(parts) and saddle_for_log_delta(plan, target).epsilon < 1000.0:
@@ -200,7 +207,7 @@ def _attempts(parts: Parts, plan: TiltPlan, target: float) -> Iterator[tuple[str
 
 
 def _may_be_rare(parts: Parts) -> bool:
-    """Whether a large loss can be much rarer than a small one: under sampling, unless its tails are Laplace."""
+    """Whether a large loss can be much rarer than a small one: sampled, and tails not Laplace."""
     return any(pair.rate < 1.0 and pair.up > 0.0 and pair.beta > 1.0 for pair, _ in parts)
 
 
@@ -218,7 +225,10 @@ def _with_rare(engine: Engine, parts: Parts, plan: TiltPlan, target: float) -> E
                 raise
             return found
         found = again if found is None or again.upper - again.lower < found.upper - found.lower else found
-        if found.upper - found.lower <= _GOOD_WIDTH * found.upper or abs(found.estimate - guess) < 1e-3 * guess:
+        if (
+            found.upper - found.lower <= _GOOD_WIDTH * found.upper
+            or abs(found.estimate - guess) < 1e-3 * guess
+        ):
             break
         guess = found.estimate
     assert found is not None
@@ -321,7 +331,7 @@ def _delta_attempts(
     yield "contour", lambda: contour.draw(parts, plan, saddle)
     if _may_be_rare(parts) and epsilon < 600.0:
         for name, engine in _ENGINES:
-            yield f"{name} with rare event", lambda engine=engine: _rare_curve(engine, parts, plan, epsilon)
+            yield f"{name} with rare event", partial(_rare_curve, engine, parts, plan, epsilon)
     yield "lattice", lambda: _grid(parts, plan, saddle)
     yield "contour", lambda: _patient(parts, plan, saddle)
 

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """One large loss: when a single rare release decides delta, it is split off and counted in closed form.
 
-With a small sampling rate a loss is usually tiny and, rarely, enormous: its moment generating function explodes before it can
-bring delta down, and neither contour nor lattice keeps relative accuracy. Cut every noise at c and let E be the event
-that some release exceeds its cut, S the total loss. Then, exactly,
+With a small sampling rate a loss is usually tiny and, rarely, enormous: its moment generating function
+explodes before it can bring delta down, and neither contour nor lattice keeps relative accuracy. Cut every
+noise at c and let E be the event that some release exceeds its cut, S the total loss. Then, exactly,
 
-    delta(eps) = [P(E) - e^eps Q(E)]  +  E_Q[(e^eps - e^S)_+ ; E]  +  delta of the laws restricted to noise below the cut.
+    delta(eps) = [P(E) - e^eps Q(E)]  +  E_Q[(e^eps - e^S)_+ ; E]  +  delta of the laws restricted to noise
+    below the cut.
 
-The first bracket is a product of closed forms. If each cut carries a loss of at least eps + r, the middle term is at most
-e^eps Q(E) Q(the other losses sum to less than -r). That probability is bounded by Chernoff for the reversed pair, whose loss is
-minus this one's under Q, restricted in its turn to losses up to some c, plus the chance that a loss exceeds c; r is chosen to
-make it negligible. The third term has bounded losses, and the engines are at home again.
+The first bracket is a product of closed forms. If each cut carries a loss of at least eps + r, the middle
+term is at most e^eps Q(E) Q(the other losses sum to less than -r). That probability is bounded by Chernoff
+for the reversed pair, whose loss is minus this one's under Q, restricted in its turn to losses up to some c,
+plus the chance that a loss exceeds c; r is chosen to make it negligible. The third term has bounded losses,
+and the engines are at home again.
 """
 
 import math
@@ -27,7 +29,6 @@ from ggdp.privacy_loss.quadrature import CannotCertifyError, certified_nodes
 
 _NEGLIGIBLE = -18.0  # log of the middle term aimed at, relative to delta
 _UNIT_ROUNDOFF = 2.0**-53
-_ULPS = 2000.0  # of a survival function at the cut, exponent included
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,9 @@ class _Planner:
         return _Planner(parts, plan, reverse, TiltPlan.of(reverse))
 
     def reach(self, epsilon: float, log_delta: float) -> _Reach:
-        """The smallest r found for which the other losses, under Q, sum to less than -r with negligible probability."""
+        """The smallest r found for which the other losses, under Q, sum to less than -r with negligible
+        probability.
+        """
         floor = -sum(times * pair.infimum for pair, times in self.parts) * (1.0 + 1e-9) + 1e-15 * epsilon
         exceed = self.plan.loss > epsilon
         mass_q = float(np.exp((self.plan.log_mass + self.plan.log_times - self.plan.loss)[exceed]).sum())
@@ -150,7 +153,9 @@ class _Planner:
         return best
 
     def _ceilings(self) -> Iterator[tuple[float, float]]:
-        """Losses up to which the reversed pairs may be restricted, with log of the chance that any exceeds them."""
+        """Losses up to which the reversed pairs may be restricted, with log of the chance that any exceeds
+        them.
+        """
         if all(math.isfinite(pair.supremum) for pair, _ in self.reverse):
             yield math.inf, -math.inf
             return
@@ -217,7 +222,10 @@ def _rare(planner: _Planner, restricted: Parts, reach: _Reach, epsilon: float) -
         gap = pair.rate * (up - down)
         log_none_q += times * math.log1p(-q)
         log_none_gap += times * math.log1p(-gap / (1.0 - q))
-        size += times * _ULPS * _UNIT_ROUNDOFF * (pair.rate * (up + down) + abs(math.expm1(epsilon)) * q)
+        ulps = (
+            500.0 + (pair.beta + 3.0) * (pair.cut - pair.down) ** pair.beta
+        )  # as in privacy_loss.hockey_stick
+        size += times * ulps * _UNIT_ROUNDOFF * (pair.rate * (up + down) + abs(math.expm1(epsilon)) * q)
         nearest = min(nearest, pair.supremum)
     log_other = _log_other(planner, reach, nearest - epsilon)
     return Rare(log_none_q, log_none_gap, size, log_other, epsilon)

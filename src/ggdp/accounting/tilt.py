@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where to look: the exponential tilt at which a composition's delta is decided.
 
-K(theta) = sum of times * log E_P[e^{theta L}] over the parts. All functions here plan and never certify: their numbers
-choose a contour or a window, and a poor choice makes an answer wide, not wrong.
+K(theta) = sum of times * log E_P[e^{theta L}] over the parts. All functions here plan and never certify:
+their numbers choose a contour or a window, and a poor choice makes an answer wide, not wrong.
 """
 
 import math
@@ -14,7 +14,15 @@ import numpy as np
 from ggdp.privacy_loss.dominating import Parts
 from ggdp.privacy_loss.shift_pair import Array, ShiftPair
 
-__all__ = ["Cumulants", "Parts", "Saddle", "TiltPlan", "saddle_at", "saddle_for_epsilon", "saddle_for_log_delta"]
+__all__ = [
+    "Cumulants",
+    "Parts",
+    "Saddle",
+    "TiltPlan",
+    "saddle_at",
+    "saddle_for_epsilon",
+    "saddle_for_log_delta",
+]
 
 _NODES = 8
 _DEEPEST = 780.0  # log(1/probability) beyond which nothing matters to a double
@@ -34,8 +42,9 @@ class Cumulants:
 class FarPeaks:
     """Where the nodes of a plan end, and what a strong tilt makes of the noise beyond.
 
-    There N(up) outweighs N(0), the loss is log rate + z^beta - (z - up)^beta, and the tilted density peaks where z/(z - up) =
-    ((1+theta)/theta)^(1/(beta-1)). Left out, such a peak would make a hopeless tilt look like a good one.
+    There N(up) outweighs N(0), the loss is log rate + z^beta - (z - up)^beta, and the tilted density peaks
+    where z/(z - up) = ((1+theta)/theta)^(1/(beta-1)). Left out, such a peak would make a hopeless tilt look
+    like a good one.
     """
 
     beta: Array
@@ -44,7 +53,9 @@ class FarPeaks:
     furthest: Array
 
     def at(self, theta: float) -> tuple[Array, Array]:
-        """log of each part's tilted mass beyond its nodes, minus infinity where the peak lies inside, and the loss there."""
+        """log of each part's tilted mass beyond its nodes, minus infinity where the peak lies inside, and
+        the loss there.
+        """
         nowhere = (self.up == 0.0) | (self.beta == 1.0) | ~np.isfinite(self.furthest)
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             ratio = (1.0 + 1.0 / theta) ** (1.0 / np.where(nowhere, 1.0, self.beta - 1.0))
@@ -71,7 +82,10 @@ class TiltPlan:
         """Lay nodes over all noise that a double can tell from none."""
         pieces = [_rough_nodes(pair) for pair, _ in parts]
         lengths = [len(z) for z, _, _ in pieces]
-        ends = [math.inf if z[-1] > 0.9 * pair.cut else float(z[-1]) for (pair, _), (z, _, _) in zip(parts, pieces, strict=True)]
+        ends = [
+            math.inf if z[-1] > 0.9 * pair.cut else float(z[-1])
+            for (pair, _), (z, _, _) in zip(parts, pieces, strict=True)
+        ]
         return TiltPlan(
             z=np.concatenate([z for z, _, _ in pieces]),
             loss=np.concatenate([loss for _, loss, _ in pieces]),
@@ -117,7 +131,11 @@ class TiltPlan:
 
     def below(self, ceiling: float) -> "TiltPlan":
         """The plan of the laws restricted to losses up to a ceiling."""
-        far = self.far if math.isinf(ceiling) else replace(self.far, furthest=np.full_like(self.far.furthest, np.inf))
+        far = (
+            self.far
+            if math.isinf(ceiling)
+            else replace(self.far, furthest=np.full_like(self.far.furthest, np.inf))
+        )
         return replace(self, log_mass=np.where(self.loss <= ceiling, self.log_mass, -np.inf), far=far)
 
     def part(self, index: int) -> tuple[Array, Array, float]:
@@ -143,7 +161,9 @@ class TiltPlan:
 
 @dataclass(frozen=True)
 class Saddle:
-    """A tilt, the epsilon it belongs to, the saddle-point guess of log delta there, and the scale on which delta varies."""
+    """A tilt, the epsilon it belongs to, the saddle-point guess of log delta there, and the scale on which
+    delta varies.
+    """
 
     theta: float
     epsilon: float
@@ -152,12 +172,16 @@ class Saddle:
 
 
 def saddle_at(plan: TiltPlan, theta: float) -> Saddle:
-    """The epsilon for which theta is the saddle of K(s) - s eps - log s - log(1+s), and delta by that method."""
+    """The epsilon for which theta is the saddle of K(s) - s eps - log s - log(1+s), and delta by that
+    method.
+    """
     k = plan.cumulants(theta)
     epsilon = k.slope - 1.0 / theta - 1.0 / (1.0 + theta)
     bend = k.curvature + theta**-2 + (1.0 + theta) ** -2
     exponent = k.value - theta * epsilon - math.log(theta) - math.log1p(theta)
-    return Saddle(theta, epsilon, exponent - 0.5 * math.log(2.0 * math.pi * bend), math.sqrt(k.curvature + theta**-2))
+    return Saddle(
+        theta, epsilon, exponent - 0.5 * math.log(2.0 * math.pi * bend), math.sqrt(k.curvature + theta**-2)
+    )
 
 
 def saddle_for_epsilon(plan: TiltPlan, epsilon: float) -> Saddle:
@@ -171,7 +195,7 @@ def saddle_for_log_delta(plan: TiltPlan, log_delta: float) -> Saddle:
 
 
 def _root(rising: Callable[[float], float]) -> float:
-    """Solve rising(theta) = 0 in log theta, to planning accuracy; the ends of the range where there is none."""
+    """Solve rising(theta) = 0 in log theta, to planning accuracy; an end of the range if there is none."""
     low, high, step = 0.0, 0.0, 1.0
     value = rising(1.0)
     while value < 0.0 and high < math.log(_MOST_TILT):
@@ -195,12 +219,19 @@ def _rough_nodes(pair: ShiftPair) -> tuple[Array, Array, Array]:
     kinks = pair.kinks
     # squeezed towards the middle, so that a shift tiny against the noise still gets its share of the scan
     scan = np.unique(
-        np.concatenate([np.linspace(low, high, 1500)] + [k + s * np.geomspace(1e-7, reach, 200) for k in kinks for s in (-1, 1)])
+        np.concatenate(
+            [np.linspace(low, high, 1500)]
+            + [k + s * np.geomspace(1e-7, reach, 200) for k in kinks for s in (-1, 1)]
+        )
     )
     scan = scan[(scan >= low) & (scan <= high)]
     far = np.max([np.abs(scan - k) for k in kinks], axis=0)
     near = np.min([np.abs(scan - k) for k in kinks], axis=0)
-    density = np.sqrt(0.3 + pair.beta**2 * np.maximum(far, 1e-9) ** (pair.beta - 2.0)) if pair.beta > 2.0 else np.full_like(far, 1.0)
+    density = (
+        np.sqrt(0.3 + pair.beta**2 * np.maximum(far, 1e-9) ** (pair.beta - 2.0))
+        if pair.beta > 2.0
+        else np.full_like(far, 1.0)
+    )
     density = 0.8 * density / np.maximum(1.0, far ** (1.0 - 0.5 * pair.beta)) + 0.35 / (near + 1e-3)
     count = np.concatenate([[0.0], np.cumsum(0.5 * (density[1:] + density[:-1]) * np.diff(scan))])
     edges = np.interp(np.linspace(0.0, count[-1], max(24, math.ceil(count[-1]))), count, scan)
@@ -210,5 +241,7 @@ def _rough_nodes(pair: ShiftPair) -> tuple[Array, Array, Array]:
     z = (centre[:, None] + half[:, None] * unit).ravel()
     up = pair.log_mixture(z, pair.up)
     loss = up - pair.log_mixture(z, pair.down)
-    log_mass = up - np.abs(z) ** pair.beta - pair.log_normalizer + (np.log(half)[:, None] + np.log(weight)).ravel()
+    log_mass = (
+        up - np.abs(z) ** pair.beta - pair.log_normalizer + (np.log(half)[:, None] + np.log(weight)).ravel()
+    )
     return z, loss, log_mass

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Laplace noise at the edge of pure privacy: the event that every release shows its largest loss.
 
-A Laplace loss equals its supremum with positive probability. With p the probability that all releases do, and s the sum of the
-suprema, delta(eps) >= p (1 - e^(eps - s)) and delta(s) = 0. So for a delta far below p, epsilon lies in
-[s + log(1 - delta/p), s], an interval no wider than about delta/p.
+A Laplace loss equals its supremum with positive probability. With p the probability that all releases do,
+and s the sum of the suprema, delta(eps) >= p (1 - e^(eps - s)) and delta(s) = 0. So for a delta far below p,
+epsilon lies in [s + log(1 - delta/p), s], an interval no wider than about delta/p.
 """
 
 import math

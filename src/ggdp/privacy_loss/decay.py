@@ -5,23 +5,28 @@ With g the density of the tilted law in noise space (integral 1), integration by
 
     | integral g e^{i w L} dz |  =  | integral (g / L') d(e^{i w L}) / (i w) |  <=  TV(g / L') / w
 
-on any set of cells, TV counting the jumps at the ends of each run of cells. Cells where L' is too small for that to
-help are charged by their mass m instead: that covers Laplace noise, whose loss is constant outside [0, shift], exactly.
+on any set of cells, TV counting the jumps at the ends of each run of cells. Cells where L' is too small for
+that to help are charged by their mass m instead: that covers Laplace noise, whose loss is constant outside
+[0, shift], exactly.
 
 TV is bounded, not sampled. On a cell that holds no kink and neither up/2 nor down/2, each factor of
 
-    L' = share_up l_up' + share_down |l_down'|,      (log g)' = (log N(0))' + (1+theta) share_up l_up' + theta share_down |l_down'|
+    L' = share_up l_up' + share_down |l_down'|,      (log g)' = (log N(0))' + (1+theta) share_up l_up' +
+    theta share_down |l_down'|
 
-is monotone (l_v' has its only extremum at v/2, shares and the slope of a log-concave density are monotone), so its
-range is the interval between its end values. The test that would fail if this were wrong: tests/privacy_loss/test_decay.py.
+is monotone (l_v' has its only extremum at v/2, shares and the slope of a log-concave density are monotone),
+so its range is the interval between its end values. The test that would fail if this were wrong:
+tests/privacy_loss/test_decay.py.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
-from ggdp.privacy_loss.quadrature import log_tilted, tail_ends
+from ggdp.privacy_loss.panel_error import log_tilted
+from ggdp.privacy_loss.quadrature import tail_ends
 from ggdp.privacy_loss.shift_pair import Array, ShiftPair
 
 _CELLS_PER_PIECE = 240
@@ -29,7 +34,9 @@ _CELLS_PER_PIECE = 240
 
 @dataclass(frozen=True)
 class Decay:
-    """Per cell: bounds on its mass, on TV(g/L') inside it, on g/L' at its two ends, and on the jump to the next cell."""
+    """Per cell: bounds on its mass, on TV(g/L') inside it, on g/L' at its two ends, and on the jump to the
+    next cell.
+    """
 
     mass: Array
     variation: Array
@@ -54,7 +61,8 @@ def decay(pair: ShiftPair, theta: float, log_phi: float) -> Decay:
     low, high, outside = tail_ends(pair, theta, log_phi)
     edges = _edges(pair, low, high)
     a, b = edges[:-1], edges[1:]
-    # values far above one can only come from a yardstick log_phi that is off; capped, they make the bound useless, not wrong
+    # values far above one can only come from a yardstick log_phi that is off; capped, they make the bound
+    # useless, not wrong
     density = np.exp(np.minimum(log_tilted(pair, edges, theta) - log_phi, 300.0))
     tilted = _Range.of(density)
     base = _of_power(pair, edges, lambda z: -pair.beta * np.sign(z) * np.abs(z) ** (pair.beta - 1.0))
@@ -71,7 +79,8 @@ def decay(pair: ShiftPair, theta: float, log_phi: float) -> Decay:
         travel = np.where(monotone, tilted.high - tilted.low, growth * top)
         variation = travel / slope.low + top * (up_variation + down_variation) / slope.low**2
         at_left, at_right = density[:-1] / slope.low, density[1:] / slope.low
-        mean = np.where(fall > 1e-8, -np.expm1(-fall) / fall, 1.0)  # of an exponential falling at least that fast
+        # of an exponential falling at least that fast
+        mean = np.where(fall > 1e-8, -np.expm1(-fall) / fall, 1.0)
         mass = np.minimum(top * length * mean, 1.0)
     variation = np.where(np.isfinite(variation), variation, np.inf)
     # only the slope of Laplace noise jumps, and g does not
@@ -112,7 +121,9 @@ def _pull(pair: ShiftPair, edges: Array, shift: float) -> tuple[_Range, Array]:
 
 
 def _of_power(pair: ShiftPair, edges: Array, function: Callable[[Array], Array]) -> _Range:
-    """Range of a difference of powers |z|^(beta-1), monotone on each cell; for Laplace noise constant, and jumping between them."""
+    """Range of a difference of powers |z|^(beta-1), monotone on each cell; for Laplace noise constant, and
+    jumping between them.
+    """
     if pair.beta == 1.0:
         inside = function(0.5 * (edges[1:] + edges[:-1]))
         return _Range(inside, inside)
@@ -121,6 +132,5 @@ def _of_power(pair: ShiftPair, edges: Array, function: Callable[[Array], Array])
 
 def _edges(pair: ShiftPair, low: float, high: float) -> Array:
     marks = sorted({low, high, *pair.kinks, 0.5 * pair.up, 0.5 * pair.down})
-    pieces = [np.linspace(a, b, _CELLS_PER_PIECE + 1) for a, b in zip(marks[:-1], marks[1:], strict=True)]
+    pieces = [np.linspace(a, b, _CELLS_PER_PIECE + 1) for a, b in pairwise(marks)]
     return np.unique(np.concatenate(pieces))
-

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The privacy profile of one release in closed form: delta(t) = P(L > t) - e^t Q(L > t), with its rounding error.
+"""The privacy profile of one release in closed form: delta(t) = P(L > t) - e^t Q(L > t), with its rounding
+error.
 
-The loss is non-decreasing in the noise, so {L > t} = {z > z(t)} and both probabilities are survival functions S at one
-point. Written as
+The loss is non-decreasing in the noise, so {L > t} = {z > z(t)} and both probabilities are survival
+functions S at one point. Written as
 
     delta = rate (S_up - S_down) - (e^t - 1) ((1 - rate) S_0 + rate S_down),
 
-every term is of the order of the rate when losses are, so that a rate of 1e-7 costs no digits; where e^t would overflow,
-delta = -P expm1(t + log Q - log P). A threshold slightly off z(t) costs only the square of its error, because z(t)
-maximises P(z > x) - e^t Q(z > x) over x; that square is charged too.
+every term is of the order of the rate when losses are, so that a rate of 1e-7 costs no digits; where e^t
+would overflow, delta = -P expm1(t + log Q - log P). A threshold slightly off z(t) costs only the square of
+its error, because z(t) maximises P(z > x) - e^t Q(z > x) over x; that square is charged too.
 """
 
 import math
@@ -57,9 +58,9 @@ def far_side(pair: ShiftPair, t: Array) -> HockeyStick:
 def _sharpened(stick: HockeyStick, pair: ShiftPair, t: Array, factor: Array | float) -> HockeyStick:
     """Laplace noise keeps its relative accuracy up to the largest loss s, where delta vanishes.
 
-    With d = s - t, an unsampled release has delta = 1 - e^{-d/2} for |t| <= s; REMOVE is rate delta_1(t') and ADD is a delta_1(t')
-    with a = 1 - (1 - rate) e^t, where t' differs from the unsampled supremum by log1p(e^{s - up} (e^-d - 1) / rate) and
-    -d - log1p(-(1 - rate) e^s (e^-d - 1) / a_s).
+    With d = s - t, an unsampled release has delta = 1 - e^{-d/2} for |t| <= s; REMOVE is rate delta_1(t')
+    and ADD is a delta_1(t') with a = 1 - (1 - rate) e^t, where t' differs from the unsampled supremum by
+    log1p(e^{s - up} (e^-d - 1) / rate) and -d - log1p(-(1 - rate) e^s (e^-d - 1) / a_s).
     """
     if pair.beta != 1.0 or (pair.up > 0.0 and pair.down < 0.0):
         return stick
@@ -78,7 +79,9 @@ def _sharpened(stick: HockeyStick, pair: ShiftPair, t: Array, factor: Array | fl
     with np.errstate(divide="ignore", invalid="ignore"):
         error = value * _UNIT_ROUNDOFF * (64.0 + 8.0 * (abs(top) + np.abs(t)) / distance)
     return HockeyStick(
-        np.where(inside, value, stick.value), np.where(inside, np.minimum(error, stick.error), stick.error), stick.slope
+        np.where(inside, value, stick.value),
+        np.where(inside, np.minimum(error, stick.error), stick.error),
+        stick.slope,
     )
 
 
@@ -101,7 +104,8 @@ def _half_line(pair: ShiftPair, t: Array, z: Array, residual: Array, side: float
         value = side * (pair.rate * (up - down) - excess * q)
         size = pair.rate * (up + down) + np.abs(excess) * q
         slope = (1.0 + excess) * q
-        # survival is right to the ulps of gamma_tail, measured against mpmath, plus those of its exponent |z|^beta
+        # survival is right to the ulps of gamma_tail, measured against mpmath, plus those of its exponent
+        # |z|^beta
         exponent = (np.abs(z) + max(pair.up, -pair.down)) ** pair.beta
         ulps = (16.0 if pair.beta == 1.0 else _GAMMA_ULPS) + 4.0 * np.abs(t) + (pair.beta + 3.0) * exponent
         density = np.exp(np.minimum(pair.log_mixture(z, pair.up) - np.abs(z) ** pair.beta, 0.0))
@@ -109,12 +113,15 @@ def _half_line(pair: ShiftPair, t: Array, z: Array, residual: Array, side: float
     error = size * ulps * _UNIT_ROUNDOFF + slack
     if np.any(t > _LARGE):
         value, error, slope = _far_out(pair, t, z, ulps, value, error, slope)
-    # beyond the largest loss the half line is empty, before the smallest one it is everything; or the other way round
+    # beyond the largest loss the half line is empty, before the smallest one it is everything; or the other
+    # way round
     everything = ~inside & (t <= pair.infimum if side > 0.0 else t >= pair.supremum)
     whole = -side * np.expm1(np.minimum(t, _LARGE))
     return HockeyStick(
         np.where(inside, np.maximum(value, 0.0), np.where(everything, whole, 0.0)),
-        np.where(inside, np.minimum(error, 1.0), np.where(everything, 4.0 * _UNIT_ROUNDOFF * np.abs(whole), 0.0)),
+        np.where(
+            inside, np.minimum(error, 1.0), np.where(everything, 4.0 * _UNIT_ROUNDOFF * np.abs(whole), 0.0)
+        ),
         np.where(inside, slope, np.where(everything, np.exp(np.minimum(t, _LARGE)), 0.0)),
     )
 
@@ -157,7 +164,9 @@ def _log_survival(beta: float, x: Array) -> Array:
 
 
 def thresholds(pair: ShiftPair, t: Array) -> tuple[Array, Array]:
-    """z with L(z) = t and |L(z) - t|; plus infinity where the loss never exceeds t, minus infinity where it always does."""
+    """z with L(z) = t and |L(z) - t|; plus infinity where the loss never exceeds t, minus infinity where it
+    always does.
+    """
     table = _table(pair)
     known = pair.loss(table)
     reachable = (t < min(pair.supremum, known[-1])) & (t > max(pair.infimum, known[0]))
@@ -172,7 +181,9 @@ def thresholds(pair: ShiftPair, t: Array) -> tuple[Array, Array]:
         low, high = np.where(residual < 0.0, z, low), np.where(residual > 0.0, z, high)
         with np.errstate(divide="ignore", invalid="ignore"):
             newton = z - residual / pair.loss_slope(z)
-        z = np.where((newton >= low) & (newton <= high), newton, np.where(residual == 0.0, z, 0.5 * (low + high)))
+        z = np.where(
+            (newton >= low) & (newton <= high), newton, np.where(residual == 0.0, z, 0.5 * (low + high))
+        )
     residual = np.abs(pair.loss(z) - wanted)
     beyond = np.where(t >= pair.supremum, np.inf, table[-1])
     before = np.where(t <= pair.infimum, -np.inf, table[0])
@@ -193,4 +204,4 @@ def _table(pair: ShiftPair) -> Array:
     spread = np.linspace(pair.down - reach, pair.up + reach, _TABLE)
     near = [kink + side * grades for kink in pair.kinks for side in (-1.0, 1.0)]
     points = np.unique(np.concatenate([spread, *near, pair.kinks]))
-    return points[(points >= pair.down - reach) & (points <= pair.up + reach)]
+    return np.asarray(points[(points >= pair.down - reach) & (points <= pair.up + reach)])

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pair (P, Q) of one scalar release, Poisson-sampled or not.
 
-With N(v) the law of unit-scale noise moved by v, density proportional to exp(-|z - v|^beta), every scalar release
-of this library compares
+With N(v) the law of unit-scale noise moved by v, density proportional to exp(-|z - v|^beta), every scalar
+release of this library compares
 
     P = (1 - rate) N(0) + rate N(up)     with     Q = (1 - rate) N(0) + rate N(down),      down <= 0 <= up.
 
@@ -12,9 +12,9 @@ of this library compares
 | ADD | 0 | -m | the same pair exchanged and reflected, z -> -z |
 | REPLACE | m | -m | the old record pulls one way, the new one the other |
 
-where m = sensitivity / scale. That these are the worst cases over all records is proved in docs/adjacency.md.
-Because noise is log-concave, the privacy loss log P/Q is non-decreasing in z, so every event {loss > t} is a half
-line and its probability is a survival function at one point.
+where m = sensitivity / scale. That these are the worst cases over all records is proved in
+docs/adjacency.md. Because noise is log-concave, the privacy loss log P/Q is non-decreasing in z, so every
+event {loss > t} is a half line and its probability is a survival function at one point.
 """
 
 import math
@@ -33,8 +33,8 @@ _LARGE_LOG_ODDS = 30.0
 class ShiftPair:
     """P = (1-rate) N(0) + rate N(up) against Q = (1-rate) N(0) + rate N(down), unit scale.
 
-    With a finite `cut` both laws are restricted to noise up to it, and weigh less than one: `accounting.rare` treats the
-    noise beyond apart.
+    With a finite `cut` both laws are restricted to noise up to it, and weigh less than one:
+    `accounting.rare` treats the noise beyond apart.
     """
 
     beta: float
@@ -50,9 +50,9 @@ class ShiftPair:
 
     @property
     def supremum(self) -> float:
-        """The largest loss, reached as z -> infinity; infinite unless the tails are Laplace or Q keeps N(0)."""
+        """The largest loss, reached as z -> infinity; infinite unless tails are Laplace or Q keeps N(0)."""
         if math.isfinite(self.cut):
-            return float(self.loss(np.float64(self.cut)))
+            return float(self.loss(np.array(self.cut)))
         return self._limit(self.up) - self._limit(self.down)
 
     @property
@@ -70,13 +70,15 @@ class ShiftPair:
         if shift == 0.0:
             return 0.0
         if self.beta == 1.0:
-            return float(self._mix(np.float64(shift)))
+            return float(self._mix(np.array(shift)))
         if shift > 0.0:
             return math.inf
         return math.log1p(-self.rate) if self.rate < 1.0 else -math.inf
 
     def log_odds(self, z: Array, shift: float) -> Array:
-        """log N(shift)/N(0) at z, that is |z|^beta - |z - shift|^beta, without cancellation for small shifts."""
+        """log N(shift)/N(0) at z, that is |z|^beta - |z - shift|^beta, without cancellation for small
+        shifts.
+        """
         if shift == 0.0:
             return np.zeros_like(z)
         if self.beta == 2.0:
@@ -88,7 +90,9 @@ class ShiftPair:
         return np.where(far, apart, np.abs(near) ** self.beta - np.abs(near - shift) ** self.beta)
 
     def log_odds_slope(self, z: Array, shift: float) -> Array:
-        """d/dz of `log_odds`: beta (sgn(z)|z|^(beta-1) - sgn(z-shift)|z-shift|^(beta-1)); has the sign of shift."""
+        """d/dz of `log_odds`: beta (sgn(z)|z|^(beta-1) - sgn(z-shift)|z-shift|^(beta-1)); has the sign of
+        shift.
+        """
         if shift == 0.0:
             return np.zeros_like(z)
         moved = z - shift
@@ -110,7 +114,9 @@ class ShiftPair:
         return self._mix(self.log_odds(z, shift)) if shift != 0.0 else np.zeros_like(z)
 
     def share(self, z: Array, shift: float) -> Array:
-        """Posterior probability that the record was sampled: rate e^l / (1 - rate + rate e^l); monotone in z."""
+        """Posterior probability that the record was sampled: rate e^l / (1 - rate + rate e^l); monotone in
+        z.
+        """
         if self.rate == 1.0:
             return np.ones_like(z)
         odds = self.log_odds(z, shift)
