@@ -6,7 +6,8 @@
 
 Every run builds a fresh accountant: nothing is cached between runs but what a library keeps by itself. A tool
 that fails is reported with its error. The truth is computed apart from all of them, by mpmath at 30 digits
-(accounting_truth.py). Times are of this machine and whoever else uses it; the ratios mean more.
+(accounting_truth.py). Seconds are of this machine and whoever else uses it; a ratio is to our own runs just
+before and just after.
 """
 
 import argparse
@@ -20,7 +21,7 @@ import time
 import tracemalloc
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from accounting_truth import composed_gaussian_epsilon
@@ -184,15 +185,22 @@ def measure(tool: Tool, work: Workload, truth: float) -> Record:
     )
 
 
-def with_ratios(records: list[Record]) -> list[Record]:
-    """How many times slower than the first tool, workload by workload."""
-    ours = {one.workload: one.seconds for one in records if one.tool == TOOLS[0].name}
-    return [
-        Record(**{**asdict(one), "slower": one.seconds / ours[one.workload]})
-        if one.seconds is not None and ours.get(one.workload)
-        else one
-        for one in records
-    ]
+def beside_ours(tool: Tool, work: Workload, truth: float) -> Record:
+    """`measure`, and how many times slower than our runs just before and just after: load comes and goes."""
+    ours: list[float] = []
+    _time_ours(work, ours)
+    record = measure(tool, work, truth)
+    _time_ours(work, ours)
+    return (
+        record if record.seconds is None else replace(record, slower=record.seconds / statistics.median(ours))
+    )
+
+
+def _time_ours(work: Workload, seconds: list[float]) -> None:
+    for _ in range(9):
+        start = time.perf_counter()
+        ggdp(work)
+        seconds.append(time.perf_counter() - start)
 
 
 def markdown(records: list[Record], truths: dict[str, str]) -> str:
@@ -256,9 +264,8 @@ def main() -> int:
         truth = composed_gaussian_epsilon(work.noise_multiplier, work.rate, work.times, work.delta)
         truths[str(work)] = f"{float(truth):.12g}"
         for tool in tools:
-            records.append(measure(tool, work, float(truth)))
+            records.append(beside_ours(tool, work, float(truth)))
             print(records[-1], file=sys.stderr, flush=True)
-    records = with_ratios(records)
     table = f"{markdown(records, truths)}\n{surroundings()}\n"
     print(table)
     for path in options.out:
