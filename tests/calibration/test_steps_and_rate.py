@@ -102,7 +102,7 @@ def test_the_norm_of_the_step_is_kept():
         ),
         (
             {"mechanism": Composed(AdditiveNoise(Gaussian(1.0))), "epsilon": 1.0, "delta": 1e-6},
-            "give one step of the run",
+            "give one step of Generalized Gaussian noise",
         ),
         ({"beta": 2, "scale": 1.0, "epsilon": math.nan, "delta": 1e-6}, "epsilon must be a number"),
     ],

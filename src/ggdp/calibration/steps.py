@@ -95,9 +95,12 @@ def step_of(
             "give mechanism alone, or beta, scale, sensitivity and rate, got mechanism with "
             f"beta={beta!r}, scale={scale!r}, sensitivity={sensitivity!r}, rate={rate!r}"
         )
-    arguments.instance(
-        "mechanism", mechanism, (AdditiveNoise, PoissonSampled), hint="give one step of the run"
-    )
-    return (
-        (mechanism.mechanism, mechanism.rate) if isinstance(mechanism, PoissonSampled) else (mechanism, 1.0)
-    )
+    hint = "give one step of Generalized Gaussian noise, sampled or not"
+    arguments.instance("mechanism", mechanism, (AdditiveNoise, PoissonSampled), hint=hint)
+    if isinstance(mechanism, AdditiveNoise):
+        return mechanism, 1.0
+    if not isinstance(mechanism.mechanism, AdditiveNoise):
+        raise ValueError(
+            f"mechanism must sample AdditiveNoise, got {type(mechanism.mechanism).__name__}; {hint}"
+        )
+    return mechanism.mechanism, mechanism.rate
