@@ -86,7 +86,9 @@ class Outcome:
 
     @property
     def width(self) -> float:
-        """Relative width; 0 for an epsilon of exactly 0."""
+        """Relative width; 0 for an epsilon of exactly 0, infinite where there is no upper bound."""
+        if math.isinf(self.upper):
+            return math.inf
         return (self.upper - self.lower) / self.upper if self.upper > 0.0 else 0.0
 
     @property
