@@ -4,16 +4,18 @@
 from ggdp.mechanisms.additive_noise import AdditiveNoise
 from ggdp.mechanisms.adjacency import Adjacency
 from ggdp.mechanisms.composed import Composed
+from ggdp.mechanisms.custom import CustomMechanism
 from ggdp.mechanisms.poisson_sampled import PoissonSampled
 from ggdp.mechanisms.release import release
 from ggdp.mechanisms.serialization import from_dict, to_dict
 
-Mechanism = AdditiveNoise | PoissonSampled | Composed
+Mechanism = AdditiveNoise | PoissonSampled | Composed | CustomMechanism
 
 __all__ = [
     "AdditiveNoise",
     "Adjacency",
     "Composed",
+    "CustomMechanism",
     "Mechanism",
     "PoissonSampled",
     "from_dict",

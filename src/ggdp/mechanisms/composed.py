@@ -7,9 +7,10 @@ from typing import Any, Self, Union
 
 from ggdp import arguments
 from ggdp.mechanisms.additive_noise import AdditiveNoise
+from ggdp.mechanisms.custom import CustomMechanism
 from ggdp.mechanisms.poisson_sampled import PoissonSampled
 
-Step = AdditiveNoise | PoissonSampled
+Step = AdditiveNoise | PoissonSampled | CustomMechanism
 Part = tuple[Union[Step, "Composed"], int]
 
 
@@ -55,7 +56,7 @@ class Composed:
 
 def _listed(mechanism: "Step | Composed | Iterable[Part]") -> list[Part]:
     """The pairs (mechanism, times) that the caller meant, each checked."""
-    kinds = (AdditiveNoise, PoissonSampled, Composed)
+    kinds = (AdditiveNoise, PoissonSampled, Composed, CustomMechanism)
     if isinstance(mechanism, kinds):
         return [(mechanism, 1)]
     arguments.instance("mechanism", mechanism, Iterable, hint="or a list of pairs (mechanism, times)")

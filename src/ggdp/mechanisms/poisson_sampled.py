@@ -6,20 +6,21 @@ from typing import Any, Self
 
 from ggdp import arguments
 from ggdp.mechanisms.additive_noise import AdditiveNoise
+from ggdp.mechanisms.custom import CustomMechanism
 
 
 @dataclass(frozen=True)
 class PoissonSampled:
     """Keep every record independently with probability `rate`, then run `mechanism` on those kept."""
 
-    mechanism: AdditiveNoise
+    mechanism: AdditiveNoise | CustomMechanism
     rate: float
 
     def __post_init__(self) -> None:
         arguments.instance(
             "mechanism",
             self.mechanism,
-            AdditiveNoise,
+            (AdditiveNoise, CustomMechanism),
             hint="sample each step, then compose: Composed(PoissonSampled(step, rate), times)",
         )
         object.__setattr__(self, "rate", arguments.real("rate", self.rate, above=0.0, most=1.0))

@@ -51,7 +51,11 @@ class Cells:
     loss_high: Array
 
     def __post_init__(self) -> None:
-        for low, high in ((self.p_low, self.p_high), (self.q_low, self.q_high), (self.loss_low, self.loss_high)):
+        for low, high in (
+            (self.p_low, self.p_high),
+            (self.q_low, self.q_high),
+            (self.loss_low, self.loss_high),
+        ):
             if low.shape != self.p_low.shape or high.shape != low.shape or not np.all(low <= high):
                 raise ValueError("each cell needs lower bounds that are at most the upper ones, one of each")
 
@@ -84,7 +88,9 @@ class Cells:
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             log_p, log_q = np.log(p), np.log(q)
             rise = log_p - log_q - a  # how far the mean ratio lies above e^a; not negative but for rounding
-            rise = np.maximum(rise, 0.0) + 8.0 * _UNIT_ROUNDOFF * (1.0 + np.abs(log_p) + np.abs(log_q) + np.abs(a))
+            rise = np.maximum(rise, 0.0) + 8.0 * _UNIT_ROUNDOFF * (
+                1.0 + np.abs(log_p) + np.abs(log_q) + np.abs(a)
+            )
             share = np.minimum(np.expm1(-rise) / np.expm1(a - b), 1.0)
         # a cell of one loss, without Q-mass or without a lowest loss goes to its upper end
         share = np.where((b > a) & (q > 0.0) & np.isfinite(a) & ~np.isnan(share), share, 1.0)
@@ -109,7 +115,9 @@ def vector_cells(with_record: Array, without_record: Array, doubt: float) -> Cel
     with np.errstate(divide="ignore", invalid="ignore"):
         log_p, log_q = np.log(with_record), np.log(without_record)
         loss = np.where(with_record > 0.0, log_p - log_q, -math.inf)
-        size = np.where(np.isfinite(log_p), np.abs(log_p), 0.0) + np.where(np.isfinite(log_q), np.abs(log_q), 0.0)
+        size = np.where(np.isfinite(log_p), np.abs(log_p), 0.0) + np.where(
+            np.isfinite(log_q), np.abs(log_q), 0.0
+        )
     slack = np.where(np.isfinite(loss), 4.0 * doubt + 4.0 * _UNIT_ROUNDOFF * size, 0.0)
     return Cells(
         with_record * low,

@@ -55,12 +55,16 @@ class Density:
             raise ValueError(f"support must be an interval (low, high), got {self.support!r}")
         breaks = tuple(float(point) for point in self.breaks)
         if list(breaks) != sorted(set(breaks)) or any(not low <= point <= high for point in breaks):
-            raise ValueError(f"breaks must be increasing points of the support {(low, high)}, got {self.breaks!r}")
+            raise ValueError(
+                f"breaks must be increasing points of the support {(low, high)}, got {self.breaks!r}"
+            )
         if not all(map(math.isfinite, breaks)):
             raise ValueError(f"breaks must be finite, got {self.breaks!r}; name unbounded ends in support")
         object.__setattr__(self, "breaks", breaks)
         object.__setattr__(self, "support", (low, high))
-        object.__setattr__(self, "outside_mass", arguments.real("outside_mass", self.outside_mass, least=0.0, below=1.0))
+        object.__setattr__(
+            self, "outside_mass", arguments.real("outside_mass", self.outside_mass, least=0.0, below=1.0)
+        )
         relative_error = arguments.real("relative_error", self.relative_error, least=2.0**-53, most=1e-6)
         object.__setattr__(self, "relative_error", relative_error)
 
@@ -95,7 +99,9 @@ class Density:
         with np.errstate(all="ignore"):
             value = np.asarray(self.log_density_fn(x), dtype=np.float64)
         if value.shape != x.shape:
-            raise ValueError(f"log_density_fn must keep the shape {x.shape} of its argument, got {value.shape}")
+            raise ValueError(
+                f"log_density_fn must keep the shape {x.shape} of its argument, got {value.shape}"
+            )
         low, high = self.support
         value = np.where((x < low) | (x > high), -math.inf, value)
         bad = np.isnan(value) | (value == math.inf)
@@ -125,7 +131,9 @@ class Mixture:
         for density in self.densities:
             arguments.instance("densities", density, Density)
         if len(weights) != len(self.densities) or not weights:
-            raise ValueError(f"weights and densities must match, got {len(weights)} and {len(self.densities)}")
+            raise ValueError(
+                f"weights and densities must match, got {len(weights)} and {len(self.densities)}"
+            )
         if abs(math.fsum(weights) - 1.0) > 1e-12:
             raise ValueError(f"weights must sum to 1, got {math.fsum(weights)!r}")
         object.__setattr__(self, "weights", weights)

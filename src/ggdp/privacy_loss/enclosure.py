@@ -83,7 +83,7 @@ def _enclose_one(density: Density, edges: Edges) -> Enclosure:
         slope = np.where(np.isfinite(left) & np.isfinite(right), (right - left) / length, math.nan)
     doubt = density.relative_error * (1.0 + np.where(empty, 0.0, np.maximum(_size(left), _size(right))))
     noise = (2.0 * doubt + doubt_left + doubt_right) / length  # of a slope
-    bend = _bends(density, edges, slope, noise, empty)
+    bend = _bends(edges, left, slope, noise, empty)
     starts, ends = edges.at_break[:-1], edges.at_break[1:]
     before, after = _slope_changes(slope, noise, starts, ends)
     gap = _gaps(before, after, length)
@@ -134,39 +134,33 @@ def _end_values(density: Density, edges: Edges) -> tuple[Array, Array, Array, Ar
     return left, right, doubt_left, doubt_right
 
 
-def _bends(density: Density, edges: Edges, slope: Array, noise: Array, empty: Mask) -> NDArray[np.int64]:
+def _bends(edges: Edges, left: Array, slope: Array, noise: Array, empty: Mask) -> NDArray[np.int64]:
     """1 on cells of concave pieces, -1 on those of convex ones; refuses what is neither."""
     starts = np.nonzero(edges.at_break[:-1])[0]
-    inner = ~edges.at_break[1:-1]
-    with np.errstate(invalid="ignore"):
-        change = np.where(inner, slope[1:] - slope[:-1], 0.0)
-    tolerance = noise[1:] + noise[:-1]
-    both = empty[1:] != empty[:-1]
-    broken = (both & inner) | (np.isnan(change) & inner & ~empty[1:])
-    # an end cell of a piece may run down to minus infinity
-    broken &= ~(edges.at_break[:-2] | edges.at_break[2:])
-    rising = np.append(0, inner & (np.nan_to_num(change) > tolerance))
-    falling = np.append(0, inner & (np.nan_to_num(change) < -tolerance))
-    rises, falls = np.add.reduceat(rising, starts), np.add.reduceat(falling, starts)
-    wrong = (rises > 0) & (falls > 0)
-    if wrong.any() or broken.any():
-        piece = int(np.nonzero(wrong)[0][0]) if wrong.any() else 0
-        ends = np.append(starts[1:], len(slope))
-        a, b = edges.points[starts[piece]], edges.points[ends[piece]]
-        what = "neither concave nor convex" if wrong.any() else "finite on a part only"
-        place = f" between {a:g} and {b:g}" if wrong.any() else f" near {edges.points[1:-1][broken][0]:g}"
-        raise ValueError(
-            f"log_density_fn must be concave or convex between break points, and is {what}{place}; "
-            "list in breaks every jump, kink and change of bend, and in support where it ends, "
-            "or write it as a Mixture"
-        )
     lengths = np.diff(np.append(starts, len(slope)))
+    inner = ~edges.at_break[:-1]  # cells whose left end lies inside a piece
+    missing = np.add.reduceat((inner & np.isneginf(left)).astype(np.int64), starts)
+    partly = (missing > 0) & (np.add.reduceat(empty.astype(np.int64), starts) < lengths)
+    change = np.nan_to_num(np.diff(slope, prepend=math.nan))
+    tolerance = noise + np.concatenate([[0.0], noise[:-1]])
+    rises = np.add.reduceat((inner & (change > tolerance)).astype(np.int64), starts)
+    falls = np.add.reduceat((inner & (change < -tolerance)).astype(np.int64), starts)
+    mixed = (rises > 0) & (falls > 0)
+    if mixed.any() or partly.any():
+        piece = int(np.nonzero(mixed | partly)[0][0])
+        a, b = edges.points[starts[piece]], edges.points[starts[piece] + lengths[piece]]
+        what = "minus infinity on a part" if partly[piece] else "neither"
+        raise ValueError(
+            "log_density_fn must be concave, convex or minus infinity between break points, "
+            f"and is {what} between {a:g} and {b:g}; list in breaks every jump, kink and change of bend, "
+            "in support where the density ends, or write it as a Mixture"
+        )
     return np.repeat(np.where(rises > 0, -1, 1), lengths)
 
 
 def _slope_changes(slope: Array, noise: Array, starts: Mask, ends: Mask) -> tuple[Array, Array]:
     """By how much the slope changes at either end of a cell; NaN where its piece ends."""
-    change = np.abs(np.diff(slope)) + noise[1:] + noise[:-1]
+    change = np.abs(np.nan_to_num(np.diff(slope), nan=math.inf)) + noise[1:] + noise[:-1]
     before = np.where(starts, math.nan, np.concatenate([[math.nan], change]))
     after = np.where(ends, math.nan, np.concatenate([change, [math.nan]]))
     return before, after
@@ -262,8 +256,12 @@ def _chord_mass(left: Array, right: Array, length: Array) -> Array:
 def _sum(parts: list[tuple[float, Enclosure]], length: Array) -> Enclosure:
     """The enclosure of a weighted sum: log-sum-exp of lines is convex and bends by at most (range of slopes)^2 / 4."""
     log_weights = [math.log(weight) for weight, _ in parts]
-    lefts = np.stack([log_weight + part.left for log_weight, (_, part) in zip(log_weights, parts, strict=True)])
-    rights = np.stack([log_weight + part.right for log_weight, (_, part) in zip(log_weights, parts, strict=True)])
+    lefts = np.stack(
+        [log_weight + part.left for log_weight, (_, part) in zip(log_weights, parts, strict=True)]
+    )
+    rights = np.stack(
+        [log_weight + part.right for log_weight, (_, part) in zip(log_weights, parts, strict=True)]
+    )
     there = np.isfinite(lefts)
     with np.errstate(invalid="ignore", divide="ignore"):
         slopes = (rights - lefts) / length

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compositions with mechanisms that users describe: two discrete pairs around each, composed by the lattice engine.
+
+Every described release lies between two discrete pairs (`privacy_loss.cells`): its upper pair dominates it, it dominates its lower
+pair. Domination survives composition, also with releases the library knows. So delta of the composition lies
+between the lower bound of the lattice that composes the lower pairs and the upper bound of the one that composes the
+upper pairs. Probability of an infinite loss is composed apart, in closed form.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ggdp.accounting import lattice
+from ggdp.accounting.atom_grid import grid_above, grid_below, grid_merged
+from ggdp.accounting.atom_plan import aligned, has_few_outcomes, plan_of, span_of
+from ggdp.accounting.atoms_curve import AtomCurve
+from ggdp.accounting.bounds import Bounds
+from ggdp.accounting.curve import Curve
+from ggdp.accounting.described import Direction, described_directions
+from ggdp.accounting.grid_law import GridLaw, discretize
+from ggdp.accounting.tilt import Saddle, TiltPlan, saddle_for_epsilon, saddle_for_log_delta
+from ggdp.mechanisms import Adjacency, Mechanism
+from ggdp.privacy_loss.cells import Atoms
+from ggdp.privacy_loss.quadrature import CannotCertifyError
+
+_UNIT_ROUNDOFF = 2.0**-53
+_MOST_POINTS = 2**20
+_MOST_CELLS = 400_000
+_COARSEST = 0.02
+_FEW = 64  # releases up to which moving losses and charging for it beats merging outcomes
+_GOOD_WIDTH = 1e-6
+_MOST_EPSILON = 2000.0
+
+
+def epsilon(mechanism: Mechanism, log_delta: float, adjacency: Adjacency) -> Bounds:
+    """Certified epsilon at a delta."""
+    answers = [_epsilon_of(direction, log_delta) for direction in described_directions(mechanism, adjacency)]
+    worst = answers[0] if len(answers) == 1 else Bounds.worst(*answers)
+    if worst.lower > _MOST_EPSILON:
+        raise ValueError(
+            f"epsilon at this delta must be at most {_MOST_EPSILON:g} to be computed, and is at least {worst.lower:g}: "
+            "take more noise, fewer steps or a larger delta"
+        )
+    return worst
+
+
+def delta(mechanism: Mechanism, epsilon: float, adjacency: Adjacency) -> Bounds:
+    """Certified delta at an epsilon."""
+    answers = [_delta_of(direction, epsilon) for direction in described_directions(mechanism, adjacency)]
+    return answers[0] if len(answers) == 1 else Bounds.worst(*answers)
+
+
+@dataclass(frozen=True)
+class _Sandwich:
+    """Certified delta: the lower pairs' curve from below, the upper pairs' from above, infinite losses added."""
+
+    below: Curve
+    above: Curve
+    infinite: tuple[float, float]
+
+    def lower(self, epsilon: float) -> float:
+        try:
+            return math.exp(self.below.log_delta(epsilon).lower) + self.infinite[0]
+        except CannotCertifyError:
+            return self.infinite[0]
+
+    def upper(self, epsilon: float) -> float:
+        try:
+            return min(math.exp(self.above.log_delta(epsilon).upper) + self.infinite[1], 1.0)
+        except CannotCertifyError:
+            return 1.0
+
+    def log_gap(self, epsilon: float) -> float:
+        """log of upper over lower."""
+        lower, upper = self.lower(epsilon), self.upper(epsilon)
+        return math.log(upper / lower) if 0.0 < lower and upper < 1.0 else math.inf
+
+    def estimate(self, epsilon: float) -> float:
+        try:
+            above, below = self.above.log_delta(epsilon).estimate, self.below.log_delta(epsilon).estimate
+        except CannotCertifyError:
+            return math.nan
+        return math.exp(0.5 * (above + below)) + 0.5 * sum(self.infinite)
+
+
+def _epsilon_of(direction: Direction, log_delta: float) -> Bounds:
+    target = math.exp(log_delta)
+    never, ever = direction.infinite()
+    if ever >= target:
+        raise ValueError(
+            "delta must exceed the probability of an infinite loss, which no epsilon pays for: it lies in "
+            f"[{never:.9g}, {ever:.9g}], got {target:.9g}"
+        )
+    ceiling = direction.supremum
+    if direction.releases == 1:
+        curve = _one_release(direction)
+        return _solved(curve, target, 0.0, min(ceiling, _MOST_EPSILON), ceiling, "cells")
+    best = Bounds(_top_atom(direction, target), ceiling, ceiling, "largest loss")
+    plan = plan_of(direction)
+    saddle = saddle_for_log_delta(plan, math.log(target - 0.5 * (never + ever)))
+    if saddle.epsilon < 0.0:
+        saddle = saddle_for_epsilon(plan, 0.0)
+    for _ in range(3):
+        if best.width <= _GOOD_WIDTH * min(best.upper, 1e6) or not _usable(saddle):
+            break
+        try:
+            curve = _composed(direction, plan, saddle)
+        except CannotCertifyError:
+            break
+        reach = 6.0 * saddle.deviation + 1e-12
+        low, high = max(saddle.epsilon - reach, 0.0), min(saddle.epsilon + reach, ceiling)
+        answer = _solved(curve, target, low, high, ceiling, "lattice")
+        best = _both(best, answer)
+        if answer.upper - answer.lower > 1e-3 * (1.0 + answer.upper) and answer.estimate > 0.0:
+            saddle = saddle_for_epsilon(plan, answer.estimate)
+            continue
+        break
+    return best
+
+
+def _delta_of(direction: Direction, epsilon: float) -> Bounds:
+    infinite = direction.infinite()
+    if epsilon >= direction.supremum:
+        return Bounds(infinite[0], infinite[0], infinite[1], "largest loss")
+    if direction.releases == 1:
+        return _delta_bounds(_one_release(direction), epsilon, "cells")
+    plan = plan_of(direction)
+    saddle = saddle_for_epsilon(plan, epsilon)
+    if _usable(saddle):
+        try:
+            return _delta_bounds(_composed(direction, plan, saddle), epsilon, "lattice")
+        except CannotCertifyError:
+            pass
+    return Bounds(infinite[0], infinite[0], _total_variation(direction), "total variation")
+
+
+def _total_variation(direction: Direction) -> float:
+    """An upper bound of any delta: that of one release at epsilon zero, summed."""
+    if direction.known:
+        return 1.0
+    ones = (
+        part.times * (math.exp(AtomCurve(part.above).log_delta(0.0).upper) + part.above.infinite)
+        for part in direction.described
+    )
+    return min(math.fsum(ones) * (1.0 + 1e-9), 1.0)
+
+
+def _usable(saddle: Saddle) -> bool:
+    return saddle.deviation > 1e-9 and saddle.log_delta > -660.0 and saddle.theta < 1e8
+
+
+def _delta_bounds(curve: _Sandwich, epsilon: float, method: str) -> Bounds:
+    lower, upper = curve.lower(epsilon), curve.upper(epsilon)
+    estimate = curve.estimate(epsilon)
+    estimate = min(max(estimate, lower), upper) if math.isfinite(estimate) else upper
+    return Bounds(lower, estimate, upper, method)
+
+
+def _one_release(direction: Direction) -> _Sandwich:
+    part = direction.described[0]
+    return _Sandwich(AtomCurve(part.below), AtomCurve(part.above), direction.infinite())
+
+
+def _solved(curve: _Sandwich, target: float, low: float, high: float, ceiling: float, method: str) -> Bounds:
+    """Where the certified curves cross the target; each end is a point at which the curve was asked."""
+    if curve.upper(0.0) <= target:
+        return Bounds(0.0, 0.0, 0.0, method)
+    for _ in range(70):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if curve.estimate(middle) > target else (low, middle)
+    guess = min(high, ceiling)
+    upper = _walked(lambda point: curve.upper(point) <= target, guess, 1.0, ceiling)
+    lower = _walked(lambda point: curve.lower(point) >= target, guess, -1.0, 0.0)
+    return Bounds(min(lower, upper), min(max(guess, lower), upper), upper, method)
+
+
+def _walked(holds: Callable[[float], bool], start: float, side: float, end: float) -> float:
+    """The nearest point found on one side of the start at which something holds that holds at the end anyway."""
+    bad, step = start, 1e-14 * (1.0 + abs(start))
+    while True:
+        good = start + side * step
+        if side * (good - end) >= 0.0:
+            return end
+        if holds(good):
+            break
+        bad, step = good, 2.0 * step
+    for _ in range(12):
+        middle = 0.5 * (good + bad)
+        good, bad = (middle, bad) if holds(middle) else (good, middle)
+    return good
+
+
+def _both(one: Bounds, other: Bounds) -> Bounds:
+    head = other if other.width <= one.width else one
+    lower, upper = max(one.lower, other.lower), min(one.upper, other.upper)
+    return Bounds(lower, min(max(head.estimate, lower), upper), upper, head.method, head.ledger)
+
+
+def _top_atom(direction: Direction, target: float) -> float:
+    """A lower bound of epsilon: delta >= p (1 - e^(eps - s)), p the chance that all losses are at their largest, s their sum."""
+    if direction.known:
+        return 0.0
+    log_mass, total = 0.0, 0.0
+    for part in direction.described:
+        if not len(part.below.loss):
+            return 0.0
+        log_mass += part.times * math.log(float(part.below.mass[-1]))
+        total += part.times * part.below.supremum
+    share = math.log(target) - log_mass * (1.0 + 1e-12) + 1e-12
+    if share >= 0.0:
+        return 0.0
+    return max(total + math.log1p(-math.exp(share)) - 4.0 * _UNIT_ROUNDOFF * abs(total), 0.0)
+
+
+def _composed(direction: Direction, plan: TiltPlan, saddle: Saddle) -> _Sandwich:
+    """Both lattices, on finer and finer grids until the cells and not the grid decide how tight the answer is."""
+    spans = [span_of(part, saddle) for part in direction.described]
+    known = [
+        lattice.span_of(pair, plan, saddle, index + len(spans))
+        for index, (pair, _) in enumerate(direction.known)
+    ]
+    window = lattice.window_of(plan, saddle)
+    widest = max(high - low for low, high in [*spans, *known])
+    finest = max(1.5 * window / _MOST_POINTS, widest / _MOST_CELLS)
+    spacing = max(_COARSEST / (saddle.theta + 1.0), finest)
+    lower = grid_below if direction.releases <= _FEW else grid_merged
+    best, width = None, math.inf
+    while best is None or spacing >= finest:
+        step = aligned(direction, spacing)
+        below, above = (
+            _lattice(direction, spans, known, saddle, window, step, to_grid)
+            for to_grid in (lower, grid_above)
+        )
+        found = _Sandwich(below, above, direction.infinite())
+        gap = found.log_gap(saddle.epsilon)
+        if best is not None and not gap < 0.7 * width:
+            return found if gap < width else best
+        best, width = found, gap
+        if gap <= _GOOD_WIDTH * max(saddle.theta * saddle.epsilon, 1e-2):
+            break
+        spacing *= 0.25
+    return best
+
+
+def _lattice(
+    direction: Direction,
+    spans: Sequence[tuple[float, float]],
+    known: Sequence[tuple[float, float]],
+    saddle: Saddle,
+    window: float,
+    spacing: float,
+    to_grid: Callable[[Atoms, float, float, float, float], GridLaw],
+) -> lattice.Lattice:
+    negligible = 1e-11 * math.exp(saddle.log_delta)
+    laws: list[tuple[GridLaw, int]] = []
+    for part, (low, high) in zip(direction.described, spans, strict=True):
+        origin = part.above.supremum if has_few_outcomes(part) else 0.0
+        atoms = part.above if to_grid is grid_above else part.below
+        laws.append((to_grid(atoms, spacing, low, high, origin), part.times))
+    for (pair, times), span in zip(direction.known, known, strict=True):
+        laws.append((discretize(pair, spacing, *span, negligible / times), times))
+    size = 1 << max(6, math.ceil(math.log2(1.5 * window / spacing)))
+    return lattice.compose(laws, saddle, size, spacing)

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mechanisms that users describe: by densities, by the law of their loss, by probabilities, or by a class of their own.
+
+`cells_of(mechanism)` turns each into `Cells`, bounds on masses and losses, and everything downstream is the same. A class of
+one's own is let in by registering a function with it, typically one that answers with another description:
+
+    @cells_of.register
+    def _(mechanism: Lottery) -> Cells:
+        return cells_of(OutcomeProbabilities(mechanism.with_record, mechanism.without_record))
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ggdp import arguments
+from ggdp.mechanisms.custom import CustomMechanism
+from ggdp.privacy_loss.cells import Cells, vector_cells
+from ggdp.privacy_loss.density import Density, Mixture
+from ggdp.privacy_loss.enclosure import Enclosure, enclose
+from ggdp.privacy_loss.partition import partition
+from ggdp.privacy_loss.shift_pair import Array
+
+_CELLS = 1 << 17
+_FINER = 2  # masses are bounded on cells this much finer, where the bounds are closer, and then added up
+_UNIT_ROUNDOFF = 2.0**-53
+_TOLERANCE = 1e-9  # by how much a total may miss one: an honest normalising constant is that good
+
+
+@dataclass(frozen=True)
+class DensityPair(CustomMechanism):
+    """The output has one density with the record and another without it.
+
+    The pair must be the worst over all datasets and records: nothing here can check that.
+    """
+
+    with_record: Density | Mixture
+    without_record: Density | Mixture
+
+    def __post_init__(self) -> None:
+        arguments.instance("with_record", self.with_record, (Density, Mixture))
+        arguments.instance("without_record", self.without_record, (Density, Mixture))
+
+
+@dataclass(frozen=True)
+class DensityNoise(CustomMechanism):
+    """A number plus noise of a given density.
+
+    Args:
+        noise: the density of the noise.
+        sensitivity: the record moves the number by at most this, either way. Only for noise that is symmetric and
+            log-concave, where the full distance is the worst: for other noise a smaller distance may cost more.
+        shift: the record moves the number by exactly this; any noise.
+    """
+
+    noise: Density | Mixture
+    sensitivity: float | None = None
+    shift: float | None = None
+
+    def __post_init__(self) -> None:
+        arguments.instance("noise", self.noise, (Density, Mixture))
+        if (self.sensitivity is None) == (self.shift is None):
+            raise ValueError(
+                f"give sensitivity or shift, one of them, got {self.sensitivity!r} and {self.shift!r}"
+            )
+        if self.sensitivity is not None:
+            object.__setattr__(
+                self, "sensitivity", arguments.real("sensitivity", self.sensitivity, above=0.0)
+            )
+        else:
+            shift = arguments.real("shift", self.shift or 0.0)
+            if shift == 0.0:
+                raise ValueError("shift must not be 0: a record that moves nothing costs nothing")
+            object.__setattr__(self, "shift", shift)
+
+    def doubled(self) -> "DensityNoise":
+        """What replacing a record costs: twice the sensitivity."""
+        if self.sensitivity is None:
+            raise ValueError(
+                "adjacency must not be 'replace' for a known shift: name the shift of the replacement instead"
+            )
+        return replace(self, sensitivity=2.0 * self.sensitivity)
+
+
+@dataclass(frozen=True)
+class LossSurvival(CustomMechanism):
+    """The privacy loss L = log P/Q itself, by its survival functions.
+
+    Args:
+        with_record: t -> P(L > t), P the law with the record; infinite losses included.
+        without_record: t -> Q(L > t), Q the law without it.
+        span: losses beyond these are not looked at closer: below, they count as the lower end; above, as infinite.
+        atoms: losses that have positive probability by themselves.
+        accuracy: relative error of both functions.
+    """
+
+    with_record: Callable[[Array], Array]
+    without_record: Callable[[Array], Array]
+    span: tuple[float, float]
+    atoms: tuple[float, ...] = ()
+    accuracy: float = 1e-14
+
+    def __post_init__(self) -> None:
+        low, high = (arguments.real("span", end) for end in self.span)
+        if not low < high:
+            raise ValueError(f"span must be an interval (low, high), got {self.span!r}")
+        object.__setattr__(self, "span", (low, high))
+        object.__setattr__(self, "atoms", tuple(sorted(arguments.real("atoms", atom) for atom in self.atoms)))
+        object.__setattr__(
+            self, "accuracy", arguments.real("accuracy", self.accuracy, least=2.0**-53, most=1e-3)
+        )
+
+
+@dataclass(frozen=True)
+class OutcomeProbabilities(CustomMechanism):
+    """Finitely many outcomes, with their probabilities with and without the record. Zeros are allowed.
+
+    >>> response = OutcomeProbabilities((0.75, 0.25), (0.25, 0.75))
+    """
+
+    with_record: tuple[float, ...]
+    without_record: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        sizes = set()
+        for name in ("with_record", "without_record"):
+            vector = arguments.finite_array(name, getattr(self, name)).ravel()
+            total = math.fsum(vector)
+            if np.any(vector < 0.0) or abs(total - 1.0) > _TOLERANCE:
+                raise ValueError(
+                    f"{name} must hold probabilities that sum to 1, got least {vector.min():g}, sum {total!r}"
+                )
+            object.__setattr__(self, name, tuple(vector.tolist()))
+            sizes.add(len(vector))
+        if len(sizes) != 1:
+            raise ValueError(f"with_record and without_record must be of one length, got {sorted(sizes)}")
+
+
+@functools.singledispatch
+def cells_of(mechanism: object) -> Cells:
+    """Bounds on the masses and losses of a mechanism with the record (P) against without it (Q).
+
+    Register a function for a class of your own: `@cells_of.register`.
+    """
+    kind = type(mechanism).__name__
+    raise ValueError(
+        f"mechanism must be one whose output laws are known, got {kind}; "
+        f"register a function that takes a {kind} with ggdp.privacy_loss.custom.cells_of"
+    )
+
+
+@cells_of.register
+def _(mechanism: OutcomeProbabilities) -> Cells:
+    with_record, without_record = np.array(mechanism.with_record), np.array(mechanism.without_record)
+    missing = max(abs(math.fsum(vector) - 1.0) for vector in (with_record, without_record))
+    return vector_cells(with_record, without_record, missing + 4.0 * _UNIT_ROUNDOFF)
+
+
+@cells_of.register
+def _(mechanism: DensityPair) -> Cells:
+    return density_cells(mechanism.with_record, mechanism.without_record, _CELLS)
+
+
+@cells_of.register
+def _(mechanism: DensityNoise) -> Cells:
+    if mechanism.shift is not None:
+        return density_cells(mechanism.noise.shifted(mechanism.shift), mechanism.noise, _CELLS)
+    assert mechanism.sensitivity is not None
+    _check_full_distance_is_worst(mechanism.noise)
+    return density_cells(mechanism.noise.shifted(mechanism.sensitivity), mechanism.noise, _CELLS)
+
+
+@cells_of.register
+def _(mechanism: LossSurvival) -> Cells:
+    return survival_cells(mechanism)
+
+
+def density_cells(with_record: Density | Mixture, without_record: Density | Mixture, cells: int) -> Cells:
+    """Cells of the line, with certified masses; the tails beyond the last edges are two cells more."""
+    laws = (with_record, without_record)
+    edges = partition([density for law in laws for _, density in law.components], cells * _FINER)
+    p, q = (_normalized(enclose(law, edges), law) for law in laws)
+    with np.errstate(invalid="ignore"):
+        at_left, at_right = p.left - q.left, p.right - q.right
+        low = np.minimum(at_left, at_right) - p.under - q.over
+        high = np.maximum(at_left, at_right) + p.over + q.under
+    nothing, endless = np.isneginf(p.left) & np.isneginf(p.right), np.isneginf(q.left) & np.isneginf(q.right)
+    known = ~(nothing | endless)
+    rounding = sum(np.abs(np.where(known, end, 0.0)) for end in (p.left, p.right, q.left, q.right))
+    rounding = 8.0 * _UNIT_ROUNDOFF * rounding
+    low = np.where(nothing, -math.inf, np.where(endless, math.inf, np.where(known, low, 0.0) - rounding))
+    high = np.where(nothing, -math.inf, np.where(endless, math.inf, np.where(known, high, 0.0) + rounding))
+    unknown = np.array([-math.inf, -math.inf]), np.array([math.inf, math.inf])
+    starts = _groups(edges.at_break)
+    return Cells(
+        np.append(np.add.reduceat(p.mass_low, starts), [0.0, 0.0]),
+        np.append(np.add.reduceat(p.mass_high, starts), [p.tail_low, p.tail_high]),
+        np.append(np.add.reduceat(q.mass_low, starts), [0.0, 0.0]),
+        np.append(np.add.reduceat(q.mass_high, starts), [q.tail_low, q.tail_high]),
+        np.append(np.minimum.reduceat(low, starts), unknown[0]),
+        np.append(np.maximum.reduceat(high, starts), unknown[1]),
+    )
+
+
+def _groups(
+    at_break: np.ndarray[tuple[int], np.dtype[np.bool_]],
+) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+    """Where groups of neighbouring cells begin; none reaches across a break point."""
+    index = np.arange(len(at_break) - 1)
+    start_of_piece = np.maximum.accumulate(np.where(at_break[:-1], index, 0))
+    return np.nonzero((index - start_of_piece) % _FINER == 0)[0]
+
+
+def _normalized(law: Enclosure, description: Density | Mixture) -> Enclosure:
+    """Refuse a density whose integral is certainly not one; allow for a rounded normalising constant."""
+    low, high = law.total
+    off = max(low - 1.0, 1.0 - high, 0.0)
+    if off > _TOLERANCE:
+        raise ValueError(
+            f"log_density_fn must integrate to 1, and the integral lies in [{low:.9g}, {high:.9g}] for {description!r}; "
+            "subtract the logarithm of the normalising constant"
+        )
+    widen = 2.0 * off
+    return replace(law, mass_low=law.mass_low * (1.0 - widen), mass_high=law.mass_high * (1.0 + widen))
+
+
+def _check_full_distance_is_worst(noise: Density | Mixture) -> None:
+    """Symmetric and log-concave, judged from values over the bulk: then shifting further always costs more."""
+    edges = partition([density for _, density in noise.components], 4096)
+    points = edges.points
+    centre = 0.5 * (points[0] + points[-1])
+    inner = 0.5 * (points[1:] + points[:-1])
+    value, mirrored = noise.log_density(inner), noise.log_density(2.0 * centre - inner)
+    both = np.isfinite(value) & np.isfinite(mirrored)
+    size = 1e-6 * (1.0 + np.abs(np.where(both, value, 0.0)))
+    symmetric = np.all(np.isfinite(value) == np.isfinite(mirrored)) and np.all(
+        np.abs(np.where(both, value - mirrored, 0.0)) <= size
+    )
+    there = np.isfinite(value)
+    slope = np.diff(value[there]) / np.diff(inner[there])
+    noise_of_slope = 1e-13 * (1.0 + np.abs(value[there]))[1:] / np.diff(inner[there])
+    in_one_piece = bool(np.all(np.diff(np.nonzero(there)[0]) == 1))
+    concave = in_one_piece and np.all(np.diff(slope) <= noise_of_slope[1:] + noise_of_slope[:-1])
+    if not (symmetric and concave):
+        raise ValueError(
+            "sensitivity must come with noise that is symmetric and log-concave, got noise that is "
+            f"{'not symmetric' if concave else 'not log-concave'}: a smaller distance, or the other sign, may cost more; "
+            "give the exact distance as shift instead"
+        )
+
+
+def survival_cells(loss: LossSurvival) -> Cells:
+    """Cells between the points of a grid of losses, and the two half lines beyond."""
+    low, high = loss.span
+    atoms = np.array([atom for atom in loss.atoms if low <= atom <= high])
+    grid = np.concatenate([np.linspace(low, high, _CELLS // 4 + 1), atoms, np.nextafter(atoms, -math.inf)])
+    edges = np.unique(grid)
+    p, q = (
+        _survival(name, function, edges)
+        for name, function in (("with_record", loss.with_record), ("without_record", loss.without_record))
+    )
+    ends = np.concatenate([[-math.inf], edges, [math.inf]])
+    slack = loss.accuracy
+    p_low, p_high = _differences(p, slack)
+    q_low, q_high = _differences(q, slack)
+    return Cells(p_low, p_high, q_low, q_high, ends[:-1], ends[1:])
+
+
+def _survival(name: str, function: Callable[[Array], Array], edges: Array) -> Array:
+    with np.errstate(all="ignore"):
+        value = np.asarray(function(edges), dtype=np.float64)
+    if value.shape != edges.shape or not np.all((value >= 0.0) & (value <= 1.0)):
+        raise ValueError(f"{name} must return a probability for each loss, got {value!r}")
+    if np.any(np.diff(value) > 1e-9 * value[:-1]):
+        raise ValueError(f"{name} must not increase: it is the probability of a loss above its argument")
+    return value
+
+
+def _differences(survival: Array, slack: float) -> tuple[Array, Array]:
+    """Masses of the cells between the points where the survival is known, beginning at one and ending at zero."""
+    above = np.concatenate([[1.0], survival])
+    beyond = np.append(survival, 0.0)
+    low = np.maximum(above * (1.0 - slack) - beyond * (1.0 + slack), 0.0)
+    return low, np.maximum(above * (1.0 + slack) - beyond * (1.0 - slack), 0.0)
