@@ -4,14 +4,16 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Literal, overload
 
 import numpy as np
 
 from ggdp import arguments
-from ggdp.accounting import contour, lattice, moments, rare, top_atom
-from ggdp.accounting.bounds import Bounds, ErrorLedger
+from ggdp.accounting import contour, general, lattice, moments, rare, top_atom, vector
+from ggdp.accounting.bounds import Bounds, ErrorLedger, Estimate
 from ggdp.accounting.closed_form import ClosedForm
 from ggdp.accounting.curve import Curve, EpsilonSandwich, LogDelta, crossing
+from ggdp.accounting.described import is_described
 from ggdp.accounting.tilt import Saddle, TiltPlan, saddle_for_epsilon, saddle_for_log_delta
 from ggdp.mechanisms import Adjacency, Mechanism
 from ggdp.privacy_loss.dominating import Parts, directions
@@ -25,13 +27,32 @@ _FAIR_WIDTH = 1e-6  # and after the second engine too
 _LEAST_DELTA = 5e-324  # a positive delta never becomes an upper bound of zero
 
 
+@overload
 def epsilon(
     mechanism: Mechanism,
     *,
     delta: float | None = None,
     log_delta: float | None = None,
     adjacency: Adjacency = Adjacency.ADD_REMOVE,
-) -> Bounds:
+    method: None = None,
+) -> Bounds: ...
+@overload
+def epsilon(
+    mechanism: Mechanism,
+    *,
+    delta: float | None = None,
+    log_delta: float | None = None,
+    adjacency: Adjacency = Adjacency.ADD_REMOVE,
+    method: Literal["scanned", "one-coordinate"],
+) -> Estimate: ...
+def epsilon(
+    mechanism: Mechanism,
+    *,
+    delta: float | None = None,
+    log_delta: float | None = None,
+    adjacency: Adjacency = Adjacency.ADD_REMOVE,
+    method: Literal["scanned", "one-coordinate"] | None = None,
+) -> Bounds | Estimate:
     """The smallest epsilon for which the mechanism is (epsilon, delta)-private.
 
     Args:
@@ -39,9 +60,11 @@ def epsilon(
         delta: in [1e-100, 0.5]; or
         log_delta: its natural logarithm.
         adjacency: which datasets are neighbours; ADD_REMOVE is the worse of both directions.
+        method: for a vector release, "scanned" (the worst of equal splits) or "one-coordinate", both without a
+            guarantee; leave it out for the best certified route.
 
     Returns:
-        Certified bounds; `upper` is the number to publish.
+        Certified bounds; `upper` is the number to publish. With a `method`, and for norm="matched", an `Estimate`.
 
     Guarantees:
         lower <= truth <= upper, rounding included. tests/accounting/test_soundness.py holds this against
@@ -56,6 +79,16 @@ def epsilon(
     6.907384
     """
     target = _log_delta_argument(delta, log_delta)
+    if is_described(mechanism):
+        return general.epsilon(mechanism, target, Adjacency(adjacency))
+    # --- vector releases without a known worst shift, and estimates: ggdp.accounting.vector
+    ask = partial(epsilon, log_delta=target, adjacency=Adjacency(adjacency))
+    routed = vector.answer(mechanism, Adjacency(adjacency), method, ask, vector.EpsilonAt(target))
+    if isinstance(routed, Bounds) and routed.upper > MOST_EPSILON:
+        raise ValueError(_too_much("epsilon at this delta", routed))
+    if routed is not None:
+        return routed
+    # ---
     worst: Bounds | None = None
     for parts in directions(mechanism, Adjacency(adjacency)):
         if worst is not None and _supremum(parts) <= worst.lower:
@@ -64,16 +97,35 @@ def epsilon(
         worst = one if worst is None else Bounds.worst(worst, one)
     if worst is None or worst.lower > MOST_EPSILON:
         raise ValueError(_too_much("epsilon at this delta", worst))
-    return worst
+    return vector.named(worst, mechanism, Adjacency(adjacency))
 
 
-def delta(mechanism: Mechanism, *, epsilon: float, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> Bounds:
+@overload
+def delta(
+    mechanism: Mechanism, *, epsilon: float, adjacency: Adjacency = Adjacency.ADD_REMOVE, method: None = None
+) -> Bounds: ...
+@overload
+def delta(
+    mechanism: Mechanism,
+    *,
+    epsilon: float,
+    adjacency: Adjacency = Adjacency.ADD_REMOVE,
+    method: Literal["scanned", "one-coordinate"],
+) -> Estimate: ...
+def delta(
+    mechanism: Mechanism,
+    *,
+    epsilon: float,
+    adjacency: Adjacency = Adjacency.ADD_REMOVE,
+    method: Literal["scanned", "one-coordinate"] | None = None,
+) -> Bounds | Estimate:
     """The smallest delta for which the mechanism is (epsilon, delta)-private.
 
     Args:
         mechanism: what is released.
         epsilon: in [0, 2000].
         adjacency: which datasets are neighbours.
+        method: as for `epsilon`.
 
     Guarantees:
         lower <= truth <= upper; exactly 0 from the epsilon on at which the mechanism is purely private.
@@ -83,13 +135,21 @@ def delta(mechanism: Mechanism, *, epsilon: float, adjacency: Adjacency = Adjace
     0.0
     """
     epsilon = arguments.real("epsilon", epsilon, least=0.0, most=MOST_EPSILON)
+    if is_described(mechanism):
+        return general.delta(mechanism, epsilon, Adjacency(adjacency))
+    # --- vector releases without a known worst shift, and estimates: ggdp.accounting.vector
+    ask = partial(delta, epsilon=epsilon, adjacency=Adjacency(adjacency))
+    routed = vector.answer(mechanism, Adjacency(adjacency), method, ask, vector.DeltaAt(epsilon))
+    if routed is not None:
+        return routed
+    # ---
     worst: Bounds | None = None
     for parts in directions(mechanism, Adjacency(adjacency)):
         one = _delta_of(parts, epsilon)
         worst = one if worst is None else Bounds.worst(worst, one)
     if worst is None:
         raise ValueError("mechanism must hold at least one step")
-    return worst
+    return vector.named(worst, mechanism, Adjacency(adjacency))
 
 
 def privacy_curve(

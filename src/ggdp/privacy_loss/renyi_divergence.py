@@ -25,7 +25,7 @@ import numpy as np
 from ggdp.privacy_loss.shift_pair import Array
 
 SLACK = 1e-9
-LARGEST_GAIN = 1500.0  # beyond, an order is of no use to any delta down to 1e-100 and counts as infinite
+LARGEST_GAIN = 700.0  # beyond, an order is of no use to any delta down to 1e-100 and counts as infinite
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(16)
 _DEEP = 50.0  # log of the share of the integrand left out in the tail
@@ -33,8 +33,8 @@ _INNERMOST = 1e-6  # first panel next to the kink, in units of h
 _GRADING = 3.0  # a panel is at most this many times as long as its distance to the kink
 
 
-def gains(beta: float, orders: Array, shift: float) -> Array:
-    """gain_a(shift) for each order a > 1; infinite where it exceeds `LARGEST_GAIN`.
+def gains(beta: float, orders: Array, shift: float, largest: float = LARGEST_GAIN) -> Array:
+    """gain_a(shift) for each order a > 1; infinite where it exceeds `largest`.
 
     Guarantees:
         Relative error below 1e-10. Non-decreasing and convex in the shift; convex in the order, zero at order one.
@@ -47,14 +47,14 @@ def gains(beta: float, orders: Array, shift: float) -> Array:
         return np.zeros_like(orders)
     if beta == 2.0:
         found = orders * (orders - 1.0) * shift**2
-        return np.where(found <= LARGEST_GAIN, found, np.inf)
+        return np.where(found <= largest, found, np.inf)
     answer = np.full(orders.shape, np.inf)
     closed = (orders * shift > 1.0) & (beta == 1.0)
     answer[closed] = _laplace(orders[closed], shift)
-    rest = ~closed & (_peak_gain(beta, orders, shift) <= LARGEST_GAIN)
+    rest = ~closed & (_peak_gain(beta, orders, shift) <= largest)
     if np.any(rest):
         answer[rest] = _by_quadrature(beta, orders[rest], shift)
-    return np.where(answer <= LARGEST_GAIN, answer, np.inf)
+    return np.where(answer <= largest, answer, np.inf)
 
 
 def _laplace(orders: Array, shift: float) -> Array:

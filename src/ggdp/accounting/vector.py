@@ -1,0 +1,322 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Vector releases without a known worst shift: a certified upper bound, explicit splits below it, and estimates.
+
+| route | answer |
+|---|---|
+| every step has a known worst shift | none of this file: the engines compose it, `Bounds` |
+| "certified renyi" | `Bounds`: Renyi over all splits above, the best explicit split below |
+| "certified hybrid" | `Bounds`: the l_1 norm is at most d^(1-1/p) times the l_p norm, and one coordinate is the worst in l_1 |
+| norm="matched", method="scanned", method="one-coordinate" | `Estimate` |
+
+docs/what-is-proved.md names the proof of each and the test that tries it.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ggdp import arguments
+from ggdp.accounting import contour
+from ggdp.accounting.bounds import Bounds, Estimate
+from ggdp.accounting.closed_form import ClosedForm
+from ggdp.accounting.curve import crossing
+from ggdp.accounting.renyi import epsilon_from_gains, log_delta_from_gains, worst_step_gains
+from ggdp.accounting.tilt import TiltPlan, saddle_for_epsilon, saddle_for_log_delta
+from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, Mechanism, PoissonSampled
+from ggdp.mechanisms.composed import Step
+from ggdp.privacy_loss.dominating import Parts, checked_steps, directions, worst_shift
+from ggdp.privacy_loss.quadrature import CannotCertifyError
+from ggdp.privacy_loss.shift_pair import Array
+
+METHODS = ("scanned", "one-coordinate")
+Ask = Callable[[Mechanism], Bounds]
+"""A question, epsilon at a delta or delta at an epsilon, asked of a mechanism whose steps have known worst shifts."""
+
+_MOST_STRETCH = 1.12  # beyond, the hybrid bound is worse than the Renyi one
+_MOST_SPLIT = 10**6
+_SPLITS = (1, 2, 3, 5, 10, 30, 100, 1000, 10_000, 100_000, 1_000_000)
+_MOST_LOSS = 500.0
+
+
+def check(mechanism: Mechanism, adjacency: Adjacency) -> None:
+    """Refuse a mechanism that no route covers with a guarantee.
+
+    Raises:
+        ValueError: it is out of range, or only an estimate is known.
+    """
+    steps = checked_steps(mechanism, adjacency)
+    if is_conjectured(mechanism):
+        raise ValueError(
+            'norm="matched" is not certified and gives an Estimate, which is no guarantee; give the number '
+            f"norm={next(step.p for step, _, _ in steps if isinstance(step.norm, str)):.6g} for a certified answer"
+        )
+    if any(rate < 1.0 for _, rate, _ in steps) and adjacency is Adjacency.REPLACE and not has_worst_shifts(mechanism, adjacency):
+        raise ValueError(_REPLACE_MIXED)
+
+
+_REPLACE_MIXED = (
+    "adjacency must be add-remove, add or remove when a sampled step meets a vector release that only Renyi divergences bound, "
+    "got replace; account for add-remove"
+)
+
+
+def is_conjectured(mechanism: Mechanism) -> bool:
+    """Whether a step rests on the matched norm, which nobody has proved."""
+    return any(isinstance(step.norm, str) and step.dimension != 1 for step, _ in _leaves(mechanism))
+
+
+def has_worst_shifts(mechanism: Mechanism, adjacency: Adjacency) -> bool:
+    """Whether the engines can answer: every step has a known worst shift."""
+    return all(worst_shift(step, rate, adjacency) is not None for step, rate in _leaves(mechanism))
+
+
+def named(found: Bounds, mechanism: Mechanism, adjacency: Adjacency) -> Bounds:
+    """An engine's answer, with the arguments that made it one for vectors named in `method`."""
+    worst = [worst_shift(step, rate, adjacency) for step, rate in _leaves(mechanism) if step.dimension != 1]
+    reasons = sorted({shift.reason for shift in worst if shift is not None})
+    return replace(found, method=", ".join([*reasons, found.method])) if reasons else found
+
+
+def one_coordinate(mechanism: Mechanism) -> Mechanism:
+    """The mechanism with all of a vector's shift in its largest coordinate: a lower bound of its cost, and a plan."""
+    return _mapped(mechanism, _flat)
+
+
+def answer(
+    mechanism: Mechanism, adjacency: Adjacency, method: str | None, ask: Ask, bound: "Bound"
+) -> Bounds | Estimate | None:
+    """The answer where the engines alone have none; None where they do.
+
+    Args:
+        mechanism: what is released.
+        adjacency: which datasets are neighbours.
+        method: "scanned", "one-coordinate", or None for the best route.
+        ask: the question, to the engines.
+        bound: the same question, to Renyi divergences and to quick lower bounds.
+    """
+    if method is not None:
+        arguments.one_of("method", method, METHODS, hint="or leave it out for the best certified route")
+        return _one_coordinate_estimate(mechanism, ask) if method == "one-coordinate" else _scanned(mechanism, adjacency, ask)
+    leaves = _leaves(mechanism)
+    if not leaves or all(step.dimension == 1 for step, _ in leaves):
+        return None
+    steps = checked_steps(mechanism, adjacency)
+    if is_conjectured(mechanism):
+        return _conjectured(mechanism, adjacency, ask, bound)
+    if has_worst_shifts(mechanism, adjacency):
+        return None
+    if adjacency is Adjacency.REPLACE and any(rate < 1.0 for _, rate, _ in steps):
+        raise ValueError(_REPLACE_MIXED)
+    total = np.sum([times * worst_step_gains(step, rate, adjacency) for step, rate, times in steps], axis=0)
+    upper, how = bound.above(total), "certified renyi"
+    stretched = _stretched(mechanism)
+    if stretched is not None:
+        other = ask(stretched).upper
+        upper, how = (other, "certified hybrid") if other < upper else (upper, how)
+    upper = min(upper, bound.pure(_largest_loss(steps, adjacency)))
+    flat = ask(one_coordinate(mechanism))
+    lower, estimate = flat.lower, flat.estimate
+    for parts in _quick_splits(mechanism, adjacency):
+        lower = max(lower, bound.below(parts))
+    upper = max(upper, lower)  # they may meet, to within rounding
+    return Bounds(lower, min(max(estimate, lower), upper), upper, how)
+
+
+@dataclass(frozen=True)
+class EpsilonAt:
+    """Epsilon at a delta."""
+
+    log_delta: float
+
+    def above(self, total: Array) -> float:
+        """From Renyi gains."""
+        return epsilon_from_gains(total, self.log_delta)
+
+    def pure(self, largest_loss: float) -> float:
+        """From the largest loss there is."""
+        return largest_loss
+
+    def below(self, parts: Parts) -> float:
+        """Of an explicit shift, certified, or zero where that takes long."""
+        try:
+            if sum(times for _, times in parts) == 1:
+                curve = ClosedForm(parts[0][0])
+                point = curve.start(self.log_delta) * (1.0 - 1e-9)
+                return point if curve.log_delta(point).lower >= self.log_delta else 0.0
+            plan = TiltPlan.of(parts)
+            saddle = saddle_for_log_delta(plan, self.log_delta)
+            if not 0.0 < saddle.epsilon < _MOST_LOSS:
+                return 0.0
+            found = crossing(contour.draw(parts, plan, saddle), self.log_delta, saddle.epsilon, 2.0 * saddle.deviation)
+            return max(found.lower, 0.0)
+        except CannotCertifyError:
+            return 0.0
+
+
+@dataclass(frozen=True)
+class DeltaAt:
+    """delta at an epsilon."""
+
+    epsilon: float
+
+    def above(self, total: Array) -> float:
+        """From Renyi gains."""
+        return max(math.exp(log_delta_from_gains(total, self.epsilon)), 5e-324)
+
+    def pure(self, largest_loss: float) -> float:
+        """From the largest loss there is."""
+        return 0.0 if self.epsilon >= largest_loss else 1.0
+
+    def below(self, parts: Parts) -> float:
+        """Of an explicit shift, certified, or zero where that takes long."""
+        try:
+            if sum(times for _, times in parts) == 1:
+                return math.exp(ClosedForm(parts[0][0]).log_delta(self.epsilon).lower)
+            plan = TiltPlan.of(parts)
+            saddle = saddle_for_epsilon(plan, self.epsilon)
+            if not (saddle.deviation > 0.0 and saddle.log_delta > -600.0):
+                return 0.0
+            return math.exp(contour.draw(parts, plan, saddle).log_delta(self.epsilon).lower)
+        except CannotCertifyError:
+            return 0.0
+
+
+Bound = EpsilonAt | DeltaAt
+
+
+def _leaves(mechanism: Mechanism) -> list[tuple[AdditiveNoise, float]]:
+    """Noise and rate of every step; none if a step is not additive noise, which is then not for this file."""
+    parts = mechanism.parts if isinstance(mechanism, Composed) else ((mechanism, 1),)
+    steps = [(step.mechanism, step.rate) if isinstance(step, PoissonSampled) else (step, 1.0) for step, _ in parts]
+    noisy = [(step, rate) for step, rate in steps if isinstance(step, AdditiveNoise)]
+    return noisy if len(noisy) == len(steps) else []
+
+
+def _mapped(mechanism: Mechanism, change: Callable[[AdditiveNoise, float], AdditiveNoise]) -> Mechanism:
+    """The mechanism with every step's noise changed."""
+    if isinstance(mechanism, Composed):
+        return Composed([(_changed(step, change), times) for step, times in mechanism.parts])
+    return _changed(mechanism, change)
+
+
+def _changed(step: Step, change: Callable[[AdditiveNoise, float], AdditiveNoise]) -> Step:
+    match step:
+        case AdditiveNoise():
+            return change(step, 1.0)
+        case PoissonSampled(mechanism=AdditiveNoise() as noise, rate=rate):
+            return PoissonSampled(change(noise, rate), rate)
+        case _:
+            return step
+
+
+def _flat(step: AdditiveNoise, rate: float) -> AdditiveNoise:
+    if step.shift is not None:
+        largest = max(abs(value) for value, _ in step.shift)
+        return AdditiveNoise(step.noise, step.sensitivity, step.norm, shift=((largest, 1),))
+    return replace(step, dimension=1)
+
+
+def _stretched(mechanism: Mechanism) -> Mechanism | None:
+    """One coordinate that holds the l_1 norm of any shift, where that is not much longer; it dominates by the hybrid argument."""
+    longest = 1.0
+
+    def stretch(step: AdditiveNoise, rate: float) -> AdditiveNoise:
+        nonlocal longest
+        if step.dimension == 1 or step.noise.beta == 2.0:
+            return step
+        if step.shift is not None:
+            largest = max(abs(value) for value, _ in step.shift)
+            factor = math.fsum(abs(value) * count for value, count in step.shift) / largest
+            longest = max(longest, factor)
+            return AdditiveNoise(step.noise, step.sensitivity, step.norm, shift=((largest * factor, 1),))
+        factor = float(step.dimension) ** (1.0 - 1.0 / step.p)
+        longest = max(longest, factor)
+        if factor > _MOST_STRETCH:
+            return step
+        return replace(step, sensitivity=step.sensitivity * factor * (1.0 + 1e-15), dimension=1)
+
+    stretched = _mapped(mechanism, stretch)
+    return stretched if longest <= _MOST_STRETCH else None
+
+
+def _largest_loss(steps: list[tuple[AdditiveNoise, float, int]], adjacency: Adjacency) -> float:
+    """The largest loss of Laplace releases: the l_1 norm of the shift, sampled; infinite for other noise."""
+    total = 0.0
+    for step, rate, times in steps:
+        if step.noise.beta != 1.0:
+            return math.inf
+        loss = _l1_norm(step) * (2.0 if adjacency is Adjacency.REPLACE and step.shift is None else 1.0)
+        total += times * (loss if rate == 1.0 or loss > _MOST_LOSS else math.log1p(rate * math.expm1(loss)))
+    return total * (1.0 + 1e-12)
+
+
+def _l1_norm(step: AdditiveNoise) -> float:
+    unit = step.sensitivity / step.noise.scale
+    if step.shift is not None:
+        return unit * math.fsum(abs(value) * count for value, count in step.shift)
+    return unit * float(step.dimension) ** (1.0 - 1.0 / step.p)
+
+
+def _quick_splits(mechanism: Mechanism, adjacency: Adjacency) -> list[Parts]:
+    """The shift of every unsampled step spread equally over all coordinates; sampled steps keep one coordinate."""
+    most = max(step.dimension for step, _ in _leaves(mechanism))
+    candidates = {int(min(most, _MOST_SPLIT)), int(min(most, 10)), 2}
+    found = []
+    for count in sorted(candidates):
+        found += directions(_split(mechanism, adjacency, count), adjacency)
+    return found
+
+
+def _split(mechanism: Mechanism, adjacency: Adjacency, count: int) -> Mechanism:
+    double = 2.0 if adjacency is Adjacency.REPLACE else 1.0
+
+    def spread(step: AdditiveNoise, rate: float) -> AdditiveNoise:
+        if step.dimension == 1 or worst_shift(step, rate, adjacency) is not None:
+            return step
+        if rate < 1.0 or step.shift is not None:
+            return _flat(step, rate)
+        parts = min(count, step.dimension)
+        each = double * float(parts) ** (-1.0 / step.p) * (1.0 - 1e-15)
+        return AdditiveNoise(step.noise, step.sensitivity, shift=((each, int(parts)),))
+
+    return _mapped(mechanism, spread)
+
+
+def _conjectured(mechanism: Mechanism, adjacency: Adjacency, ask: Ask, bound: Bound) -> Estimate:
+    def believe(step: AdditiveNoise, rate: float) -> AdditiveNoise:
+        return replace(step, dimension=1) if isinstance(step.norm, str) else step
+
+    believed = _mapped(mechanism, believe)
+    found = answer(believed, adjacency, None, ask, bound) or ask(believed)
+    value = found.value if isinstance(found, Estimate) else found.upper
+    caveat = (
+        "that one coordinate is the worst case in the matched norm is measured, not proved; "
+        "give the norm as a number for certified bounds"
+    )
+    return Estimate(value, "matched norm, one coordinate", caveat)
+
+
+def _one_coordinate_estimate(mechanism: Mechanism, ask: Ask) -> Estimate:
+    caveat = "a shift spread over several coordinates can cost more than a shift of one; leave method out for a bound"
+    return Estimate(ask(one_coordinate(mechanism)).estimate, "one-coordinate", caveat)
+
+
+def _scanned(mechanism: Mechanism, adjacency: Adjacency, ask: Ask) -> Estimate:
+    """The largest over equal splits, the same number of coordinates in every step."""
+    leaves = _leaves(mechanism)
+    if any(rate < 1.0 and worst_shift(step, rate, adjacency) is None for step, rate in leaves):
+        raise ValueError(
+            'method must be None or "one-coordinate" for a Poisson-sampled vector, got \'scanned\': sampled, a split is no '
+            "longer a composition of its coordinates; leave method out for a certified bound"
+        )
+    most = max(step.dimension for step, _ in leaves)
+    counts = [count for count in _SPLITS if count < most] + ([int(most)] if most <= _SPLITS[-1] else [])
+    best, at = 0.0, 1
+    for count in counts:
+        value = ask(_split(mechanism, adjacency, count)).estimate
+        best, at = (value, count) if value > best else (best, at)
+    caveat = f"only equal splits were tried, the worst over {at} coordinates; leave method out for a bound"
+    return Estimate(best, "scanned", caveat)
+

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a shift may be spread over coordinates, and the most Renyi divergence that any spreading has.
+
+Let gain_a(m) be that of one coordinate (`renyi_divergence`), s the largest shift in the l_p norm, d the dimension. The gain of a
+vector is the sum over its coordinates, so what is wanted is
+
+    W = sup of sum gain_a(m_i)  subject to  sum (m_i / s)^p <= 1,    i = 1..d.
+
+For any price x >= 0, with c(x) = sup over m in [0, s] of gain_a(m) - x (m/s)^p (which is >= 0, take m = 0),
+
+    W  <=  sum (x (m_i/s)^p + c(x))  <=  x + d c(x).                                                                (1)
+
+The best price makes (1) equal d E(1/d), E the upper concave envelope of u -> gain_a(s u^(1/p)). Any price is valid, so nothing
+about the search for it has to be trusted; c(x) alone does. gain_a is convex in m (it is the logarithm of an integral of functions
+log-convex in m) and zero at zero. Hence it lies below its chords: on each cell of a grid of m, alpha + gamma m - x (m/s)^p is
+concave and its largest value has a closed form. Near zero, where chords would be too crude for d = infinity,
+
+    gain_a(m) <= a (a-1)/2 F m^2   for m <= m_1,    F = E[ w(y)^2 sinhc(a m_1 w(y) / 2)^2 ],                           (2)
+
+y of density proportional to e^{-|y|^beta} and w(y) a bound of |l|/m for all m <= m_1: in the notation of `renyi_divergence`
+sqrt(p q) <= that density by convexity of |y|^beta, and |l| <= m beta |y|^(beta-1) for beta <= 2, because the slope of |y|^beta is
+concave for y > 0 and odd; for beta > 2 it is convex, and its mean over [y-h, y+h] grows with h. docs/vector-releases.md has the
+proofs in full; tests/privacy_loss/test_worst_split.py tries splits against the bound.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from ggdp.privacy_loss.renyi_divergence import SLACK, gains
+from ggdp.privacy_loss.shift_pair import Array
+
+_FRACTIONS = (1.02, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5, 1.65, 1.8, 2.25, 2.5, 2.75, 3.5, 4.5, 5.5)
+_EVERY_ORDER_TO = 48
+_MOST_ORDER = 60_000.0
+_GROWTH = 1.12  # of the orders beyond
+_LARGEST_SHIFT = 5.0
+_SPACING = 0.1  # of the grid of log shifts: chords are 0.1% off at most
+_SMALL = 0.01  # order times shift up to which (2) is used
+
+
+def _order_list() -> Array:
+    orders = list(range(2, _EVERY_ORDER_TO + 1))
+    while orders[-1] < _MOST_ORDER:
+        orders.append(math.ceil(orders[-1] * _GROWTH))
+    return np.sort(np.array([*_FRACTIONS, *orders], dtype=np.float64))
+
+
+ORDERS = _order_list()
+_SHIFTS = _LARGEST_SHIFT * np.exp(-_SPACING * np.arange(math.ceil(math.log(_LARGEST_SHIFT * _MOST_ORDER * 2.0 / _SMALL) / _SPACING)))[::-1]
+
+
+def worst_gains(beta: float, shift: float, p: float, dimension: float) -> Array:
+    """An upper bound, for each of `ORDERS`, of the gain of any vector whose l_p norm is at most `shift`.
+
+    Guarantees:
+        Valid for every split over at most `dimension` coordinates; non-decreasing in the dimension, and bounded in it for
+        p <= 2. Infinite where an order is of no use, and everywhere for p > 2 and infinite dimension.
+    """
+    one = one_coordinate(beta, shift)
+    if dimension == 1 or p == 1.0:  # convex and zero at zero: no split gains in the l_1 norm
+        return _raised(one)
+    if math.isinf(p):
+        return _raised(one * dimension)
+    bounds = np.full(len(ORDERS), np.inf)
+    for index in np.flatnonzero(np.isfinite(one)):
+        bounds[index] = _worst(beta, int(index), shift, p, dimension)
+    return _raised(bounds)
+
+
+def known_gains(beta: float, shifts: tuple[tuple[float, int], ...]) -> Array:
+    """The gain, for each of `ORDERS`, of a vector of known shifts given as pairs (size, count); rounded up."""
+    return _raised(np.sum([count * one_coordinate(beta, size) for size, count in shifts], axis=0))
+
+
+@lru_cache(maxsize=512)
+def one_coordinate(beta: float, shift: float) -> Array:
+    """gain_a(shift) for each of `ORDERS`."""
+    found = gains(beta, ORDERS, shift)
+    found.setflags(write=False)
+    return found
+
+
+def _raised(values: Array) -> Array:
+    return np.asarray(values * (1.0 + SLACK))
+
+
+_FIRST = np.array([int(np.searchsorted(_SHIFTS, _SMALL / order, side="right")) - 1 for order in ORDERS])
+
+
+_BLOCK = 16  # orders are tabulated in blocks, as many as a question needs
+
+
+@lru_cache(maxsize=8192)
+def _column(beta: float, index: int, orders: int) -> Array:
+    """The gains, at one shift of the grid, of those of the first orders for which it is not too small."""
+    found = np.full(orders, np.nan)
+    wanted = index >= _FIRST[:orders]
+    found[wanted] = gains(beta, ORDERS[:orders][wanted], float(_SHIFTS[index]))
+    found.setflags(write=False)
+    return found
+
+
+@lru_cache(maxsize=64)
+def _table(beta: float, columns: int, orders: int) -> Array:
+    """Columns side by side, a row for each of the first orders."""
+    found = np.stack([_column(beta, index, orders) for index in range(columns)], axis=1)
+    found.setflags(write=False)
+    return found
+
+
+@lru_cache(maxsize=64)
+def _information(beta: float) -> float:
+    """F of (2), rounded up; for a m_1 -> 0 it is the Fisher information of the noise."""
+    half = 0.5 * _SMALL  # m_1 / 2 at order one, the largest there is
+    edges = np.concatenate([[0.0], half * 1.5 ** np.arange(-30.0, 60.0)])
+    edges = edges[edges < 800.0 ** (1.0 / beta)]
+    nodes, weights = np.polynomial.legendre.leggauss(16)
+    middle, radius = 0.5 * (edges[1:] + edges[:-1]), 0.5 * np.diff(edges)
+    y = (middle[:, None] + radius[:, None] * nodes).ravel()
+    weight = (radius[:, None] * weights).ravel() * np.exp(-(y**beta)) / math.gamma(1.0 + 1.0 / beta)
+    if beta <= 2.0:
+        pull = beta * y ** (beta - 1.0)
+    else:
+        apart = ((y + half) ** beta - np.maximum(y - half, 0.0) ** beta) / (2.0 * half)
+        pull = np.where(y >= half, apart, beta * (2.0 * half) ** (beta - 1.0))
+    swing = 0.5 * _SMALL * pull
+    return float(np.sum(weight * (pull * np.sinh(swing) / swing) ** 2)) * (1.0 + SLACK)
+
+
+@lru_cache(maxsize=100_000)
+def _worst(beta: float, index: int, shift: float, p: float, dimension: float) -> float:
+    """The bound (1) for one order, at the best of a list of prices that does not depend on the dimension."""
+    cells = _Cells.of(beta, index, shift)
+    bound = math.inf
+    if p <= 2.0:  # the price at which even infinitely many coordinates are paid for
+        bound = cells.highest_ratio(p)
+        if math.isinf(dimension):
+            return bound
+    elif math.isinf(dimension):
+        return math.inf
+    prices = cells.prices(p)
+    return min(bound, float(np.min(prices + dimension * cells.surplus(prices, p))))
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """Upper bounds of one order's gain over [0, largest]: quadratic up to `edge[0]`, then chords between the edges."""
+
+    edge: Array
+    gain: Array
+    quadratic: float
+
+    @staticmethod
+    def of(beta: float, index: int, largest: float) -> "_Cells":
+        columns = int(np.searchsorted(_SHIFTS, largest * (1.0 - 1e-9)))
+        usable = int(np.isfinite(one_coordinate(beta, largest)).sum())
+        rows = min(-(-usable // _BLOCK) * _BLOCK, len(ORDERS))
+        row = _table(beta, columns, rows)[index, _FIRST[index] :]
+        edge = np.append(_SHIFTS[_FIRST[index] : columns], largest)
+        gain = np.append(row, one_coordinate(beta, largest)[index])
+        order = float(ORDERS[index])
+        return _Cells(edge, gain, 0.5 * order * (order - 1.0) * _information(beta))
+
+    @property
+    def _chords(self) -> tuple[Array, Array]:
+        """(alpha, gamma) of alpha + gamma m on each cell."""
+        gamma = np.diff(self.gain) / np.diff(self.edge)
+        return self.gain[:-1] - gamma * self.edge[:-1], gamma
+
+    def prices(self, p: float) -> Array:
+        """Slopes of the gain against (m/s)^p: between the edges, and in the quadratic part."""
+        share = (self.edge / self.edge[-1]) ** p
+        with np.errstate(divide="ignore", invalid="ignore"):
+            slopes = np.diff(self.gain) / np.diff(share)
+        prices = np.concatenate([[0.0], slopes])
+        if p > 2.0:
+            tiny = self.edge[0] * np.geomspace(1e-9, 1.0, 181)
+            near = 2.0 / p * self.quadratic * tiny**2 / (tiny / self.edge[-1]) ** p
+            prices = np.concatenate([prices, near])
+        return prices[np.isfinite(prices)]
+
+    def surplus(self, prices: Array, p: float) -> Array:
+        """c(x) of (1) for each price x."""
+        largest = self.edge[-1]
+        alpha, gamma = self._chords
+        price = prices[:, None]
+        with np.errstate(divide="ignore", over="ignore"):
+            at = largest * (gamma * largest / (p * price)) ** (1.0 / (p - 1.0))
+            at = np.clip(at, self.edge[:-1], self.edge[1:])
+            inside = np.max(alpha + gamma * at - price * (at / largest) ** p, axis=1, initial=0.0)
+            first = self.edge[0]
+            at_zero = np.full(len(prices), first)
+            if p > 2.0:
+                at_zero = np.minimum((2.0 * self.quadratic * largest**p / (p * prices)) ** (1.0 / (p - 2.0)), first)
+            near = self.quadratic * at_zero**2 - prices * (at_zero / largest) ** p
+        return np.maximum(inside, np.maximum(near, 0.0))
+
+    def highest_ratio(self, p: float) -> float:
+        """sup of gain / (m/s)^p for p <= 2."""
+        largest, first = self.edge[-1], self.edge[0]
+        near = self.quadratic * first ** (2.0 - p) * largest**p
+        if len(self.edge) == 1:
+            return float(near)
+        alpha, gamma = self._chords
+        at = np.clip(-p * alpha / ((p - 1.0) * gamma), self.edge[:-1], self.edge[1:])
+        return float(max(near, np.max((alpha + gamma * at) * (largest / at) ** p)))
