@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run of PATE cost on the votes it actually saw (Papernot et al. 2018, "Scalable Private Learning with PATE").
+"""What a run of PATE cost on the votes it saw (Papernot et al. 2018, "Scalable Private Learning with PATE").
 
-Their Theorem 6: let a mechanism have Renyi divergence at most e1 at order m1 and e2 at order m2 between any two
-neighbours, and let it miss its likeliest outcome on D with probability at most q. Then at every order a <= m1
+Their Theorem 6: let a mechanism have Renyi divergence at most e1 at order m1 and e2 at order m2 between any
+two neighbours, and let it miss its likeliest outcome on D with probability at most q. Then for orders a <= m1
 
     (a - 1) D_a(M(D) || M(D')) <= log( (1 - q) A^(a-1) + q B^(a-1) ),
     A = (1 - q) / (1 - (q e^e2)^(1 - 1/m2)),    B = e^e1 / q^(1/(m1 - 1)),
 
-where q e^e2 < 1, and the right side grows with q while q <= e^((m2-1) e2) / ((m1/(m1-1)) (m2/(m2-1)))^m2. The proof uses
-only the two divergences and q. So it holds for noise of every exponent, with the divergences of `shift_renyi`: a
-replaced voter moves two counts (twice the divergence of one), a threshold check sees the largest count move by one.
-The m1 that makes B least and the m2 that makes A least do not depend on a; both are searched on a grid of orders.
+where q e^e2 < 1, and the right side grows with q while q <= e^((m2-1) e2) / ((m1/(m1-1)) (m2/(m2-1)))^m2. The
+proof uses only the two divergences and q. So it holds for noise of every exponent, with the divergences of
+`shift_renyi`: a replaced voter moves two counts (twice the divergence of one), a threshold check sees the
+largest count move by one. The m1 that makes B least and the m2 that makes A least do not depend on a; both
+are searched on a grid of orders.
 """
 
 import math
@@ -31,8 +32,8 @@ from ggdp.selection.win_probability import histograms_from, log_plurality_loss
 Floats = NDArray[np.float64]
 
 CAVEAT = (
-    "This epsilon was computed from the votes and is itself private data: do not publish it, nor decide anything "
-    "public by it, without smooth sensitivity (Papernot et al. 2018, Section B)."
+    "This epsilon was computed from the votes and is itself private data: do not publish it, nor decide "
+    "anything public by it, without smooth sensitivity (Papernot et al. 2018, Section B)."
 )
 
 ORDERS = order_grid(1.05, 400.0, 300)
@@ -45,9 +46,9 @@ _HIGH_ORDERS = order_grid(1.05, 2e4, 500)
 class Analysis(StrEnum):
     """How a query is charged.
 
-    `EXACT`: q by quadrature, m1 and m2 searched, and the conversion of Balle et al. 2020 (Theorem 21). Any beta.
-    `PUBLISHED`: the analysis of 2018 to the letter, for Gaussian noise: q by a union bound (Proposition 7), m1
-    and m2 in closed form (Proposition 10), and epsilon = divergence + log(1/delta) / (order - 1).
+    `EXACT`: q by quadrature, m1 and m2 searched, the conversion of Balle et al. 2020 (Theorem 21). Any beta.
+    `PUBLISHED`: the analysis of 2018 to the letter, for Gaussian noise: q by a union bound (Proposition 7),
+    m1 and m2 in closed form (Proposition 10), and epsilon = divergence + log(1/delta) / (order - 1).
     """
 
     EXACT = "exact"
@@ -58,14 +59,14 @@ class Analysis(StrEnum):
 class DataDependentEpsilon:
     """An epsilon that holds for one set of votes, and is itself PRIVATE DATA. See `caveat`.
 
-    It is neither `Bounds` nor `Estimate`, so that nothing which expects a publishable number accepts it. It bounds
-    how well anyone can tell the actual votes D from those of a neighbour D', in the direction (M(D), M(D')).
+    It is neither `Bounds` nor `Estimate`, so that nothing which expects a publishable number accepts it. It
+    bounds how well anyone can tell the actual votes D from a neighbour's D', in the direction (M(D), M(D')).
 
     Attributes:
         value: epsilon.
         delta: at which delta.
         order: the Renyi order that gave it.
-        answered: how many argmax releases were charged; an expectation where `weights` were probabilities.
+        answered: how many argmax releases were charged; an expectation if charged by probability.
         analysis: how each query was charged.
         caveat: why it must not be published.
     """
@@ -97,8 +98,8 @@ def data_dependent_epsilon(
         delta: in (0, 1).
         threshold: the check's threshold, with `threshold_noise`; without them every query is answered.
         threshold_noise: on the largest count, for the check. Every query is charged for its check.
-        answered: which queries were answered, one truth value each. Left out, each is charged in proportion to its
-            probability of passing the check: the expected cost, as published.
+        answered: which queries were answered, one truth value each. Left out, each is charged in proportion
+            to its probability of passing the check: the expected cost, as published.
         adjacency: REPLACE if a voter may change its vote.
         analysis: see `Analysis`.
 
@@ -197,19 +198,20 @@ def _log_q(histograms: Floats, noise: GeneralizedGaussian, analysis: Analysis) -
     ranked = -np.sort(-histograms, axis=1)
     # Proposition 7: the difference of two Gaussians has standard deviation sqrt(2) std = scale.
     pairwise = log_ndtr((ranked[:, 1:] - ranked[:, :1]) / noise.scale)
-    return np.minimum(np.logaddexp.reduce(pairwise, axis=1), math.log1p(-1.0 / num_classes))
+    return np.asarray(np.minimum(np.logaddexp.reduce(pairwise, axis=1), math.log1p(-1.0 / num_classes)))
 
 
 def _converted(divergence: Floats, delta: float, analysis: Analysis) -> Floats:
     if analysis is Analysis.PUBLISHED:
-        return divergence - math.log(delta) / (ORDERS - 1.0)
-    return divergence + np.log1p(-1.0 / ORDERS) - (math.log(delta) + np.log(ORDERS)) / (ORDERS - 1.0)
+        return np.asarray(divergence - math.log(delta) / (ORDERS - 1.0))
+    gain = np.log1p(-1.0 / ORDERS) - np.log(ORDERS) / (ORDERS - 1.0)
+    return np.asarray(divergence + gain - math.log(delta) / (ORDERS - 1.0))
 
 
 def _log_rarer(log_prob: Floats) -> Floats:
     """Log of the smaller of p and 1 - p."""
     with np.errstate(divide="ignore"):
-        return np.minimum(log_prob, _log1mexp(log_prob))
+        return np.asarray(np.minimum(log_prob, _log1mexp(log_prob)))
 
 
 def _log1mexp(log_prob: Floats) -> Floats:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a noisy vote costs: descriptions that turn into what the accountant understands.
 
-Why this is right is docs/argmax.md: publishing an index is post-processing of publishing all noisy counts, and
-the loss of moving several counts is the sum of the independent losses of moving each.
+docs/argmax.md says why this is right: publishing an index is post-processing of publishing all noisy counts,
+and the loss of moving several counts is the sum of the independent losses of moving each.
 """
 
 from dataclasses import dataclass

@@ -5,13 +5,13 @@ With counts c_1, ..., c_n and independent noise of density f and distribution fu
 
     P(i wins) = integral of f(x - c_i) * prod over j != i of F(x - c_j) dx.
 
-Lengths are measured in units of the noise's scale, from the largest count: u = (x - max c) / scale, and class j
-lies at -g_j with g_j = (max c - c_j) / scale >= 0. Below u = -R the largest count's own F is smaller than 1e-18,
-above u = R every density is, so [-R, R] holds all of every integral to 1e-16.
+Lengths are measured in units of the noise's scale, from the largest count: u = (x - max c) / scale, and class
+j lies at -g_j with g_j = (max c - c_j) / scale >= 0. Below u = -R the largest count's own F is smaller than
+1e-18, above u = R every density is, so [-R, R] holds all of every integral to 1e-16.
 
-For beta that is not an even whole number f is not smooth at 0. The panels of each histogram therefore end at its
-counts, and nodes crowd towards the ends of a panel (x -> x^3 (10 - 15 x + 6 x^2)), which turns the |u|^beta of a
-kink into |t|^(3 beta).
+For beta that is not an even whole number f is not smooth at 0. The panels of each histogram therefore end at
+its counts, and nodes crowd towards the ends of a panel (t -> t^3 (10 - 15 t + 6 t^2)), which turns the
+|u|^beta of a kink into |t|^(3 beta).
 """
 
 import math
@@ -30,7 +30,7 @@ _LOG_NEGLIGIBLE = 41.0
 """exp(-41) = 1.6e-18: where a density or a tail is left out."""
 
 _STEEPEST = 8.0
-"""Most that an exponent |u|^beta may change over a panel: 20 nodes then integrate its exponential to 1e-14."""
+"""Most that an exponent |u|^beta changes over a panel: 20 nodes then integrate its exponential to 1e-14."""
 
 _WIDEST = 2.0
 _CHUNK = 1 << 21
@@ -53,7 +53,7 @@ def win_probabilities(counts: ArrayLike, noise: GeneralizedGaussian) -> Floats:
 
     >>> from ggdp import Laplace
     >>> [round(float(prob), 6) for prob in win_probabilities([3, 0], Laplace(scale=2.0))]
-    [0.804772, 0.195228]
+    [0.804761, 0.195239]
     """
     histograms = histograms_from("counts", counts)
     # A class more than 2 R behind wins with a chance below 1e-17: all such gaps are the same gap.
@@ -71,28 +71,28 @@ def hardmax_utility(counts: ArrayLike, noise: GeneralizedGaussian) -> Floats:
 
     >>> from ggdp import Laplace
     >>> round(float(hardmax_utility([3, 0], Laplace(scale=2.0))), 6)
-    0.804772
+    0.804761
     """
     histograms = histograms_from("counts", counts)
     probs = np.atleast_2d(win_probabilities(histograms, noise))
     best = histograms == histograms.max(axis=1, keepdims=True)
     utility = np.minimum(np.sum(np.where(best, probs, 0.0), axis=1), 1.0)
-    return utility[0] if np.ndim(counts) == 1 else utility
+    return np.asarray(utility[0] if np.ndim(counts) == 1 else utility)[()]
 
 
 def log_plurality_loss(counts: ArrayLike, noise: GeneralizedGaussian) -> Floats:
     """Log of the probability that the first class with the largest count does not win, each histogram's own.
 
     It is integrated as it stands, f(u) (1 - prod F(u + g_j)), so that it keeps its relative accuracy however
-    small it is. Where even the bound is below exp(-50), the answer is log of the sum over j of 2 P(noise > g_j / 2), an upper bound: to
-    beat the plurality, one of two noises must span half the gap.
+    small it is. To beat the plurality, one of two noises must span half the gap; where that bound, the sum
+    over j of 2 P(noise > g_j scale / 2), is below exp(-50), the bound itself is the answer.
 
     Guarantees:
-        1. Relative error of the probability at most 1e-9 where that bound is above exp(-50); below it, the bound.
+        1. Relative error of the probability at most 1e-9 where the bound is above exp(-50), else the bound.
 
     >>> from ggdp import Laplace
     >>> round(float(np.exp(log_plurality_loss([3, 0], Laplace(scale=2.0)))), 6)
-    0.195228
+    0.195239
     """
     histograms = histograms_from("counts", counts)
     gaps, _, back = _distinct_gaps(histograms, noise, np.inf)
@@ -110,7 +110,7 @@ def log_plurality_loss(counts: ArrayLike, noise: GeneralizedGaussian) -> Floats:
             losses[exact[done : done + len(chunk)]] = _log_losses(chunk, noise.beta)
             done += len(chunk)
     found = losses[back]
-    return found[0] if np.ndim(counts) == 1 else found
+    return np.asarray(found[0] if np.ndim(counts) == 1 else found)[()]
 
 
 def histograms_from(name: str, counts: ArrayLike) -> Floats:
@@ -142,7 +142,7 @@ def _chunks(gaps: Floats, beta: float, gap: float) -> list[Floats]:
 
 
 def _radius(beta: float) -> float:
-    return _LOG_NEGLIGIBLE ** (1.0 / beta)
+    return math.pow(_LOG_NEGLIGIBLE, 1.0 / beta)
 
 
 def _left_end(gap: float, beta: float) -> float:
@@ -150,7 +150,7 @@ def _left_end(gap: float, beta: float) -> float:
 
     That chance is at least P(noise > gap / 2)^2, whose exponent is 2 (gap / 2)^beta.
     """
-    return -((2.0 * (gap / 2.0) ** beta + _LOG_NEGLIGIBLE) ** (1.0 / beta))
+    return -math.pow(2.0 * math.pow(gap / 2.0, beta) + _LOG_NEGLIGIBLE, 1.0 / beta)
 
 
 def _mesh(low: float, high: float, beta: float) -> Floats:

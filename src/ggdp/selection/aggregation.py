@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From votes to published labels: GGNMax answers every query, Confident-GGNMax those with a clear vote."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ggdp import arguments
+from ggdp.accounting import Bounds
+from ggdp.accounting import epsilon as epsilon_of
+from ggdp.distributions import GeneralizedGaussian
+from ggdp.distributions.generalized_gaussian import Rng
+from ggdp.mechanisms import Adjacency, Composed, Mechanism
+from ggdp.mechanisms.release import generator_or_secure
+from ggdp.selection.data_dependent import Analysis, DataDependentEpsilon, data_dependent_epsilon
+from ggdp.selection.mechanism import NoisyArgmax, NoisyThreshold
+from ggdp.selection.noisy_argmax import noisy_argmax
+from ggdp.selection.votes import Votes
+
+ABSTAINED = -1
+"""The label of a query that was not answered."""
+
+
+class Aggregator(Protocol):
+    """Labels votes, and knows what that costs."""
+
+    def label(self, votes: Votes, *, most_answers: int | None = None, rng: Rng | None = None) -> "Labelling":
+        """Labels for the queries, in order."""
+        ...
+
+    def mechanism(self, num_queries: int, most_answers: int) -> Mechanism:
+        """What labelling costs, as the accountant reads it."""
+        ...
+
+    def data_dependent_epsilon(
+        self, votes: Votes, labelling: "Labelling", *, delta: float, analysis: Analysis
+    ) -> DataDependentEpsilon:
+        """What it cost on these votes; private data."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Labelling:
+    """Labels that may be published, one for each query; `ABSTAINED` where there is none.
+
+    Attributes:
+        labels: a class for each query, or -1.
+        aggregator: how they were made.
+        most_answers: after how many answers labelling would have stopped; fixed before the votes were seen.
+    """
+
+    labels: NDArray[np.int64]
+    aggregator: Aggregator
+    most_answers: int
+
+    @property
+    def answered(self) -> NDArray[np.bool_]:
+        """Which queries have a label."""
+        return np.asarray(self.labels != ABSTAINED)
+
+    @property
+    def num_answered(self) -> int:
+        """How many have one."""
+        return int(self.answered.sum())
+
+    @property
+    def num_abstained(self) -> int:
+        """How many have none."""
+        return len(self.labels) - self.num_answered
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """What could have been released, whatever the votes: all checks, and `most_answers` answers."""
+        return self.aggregator.mechanism(len(self.labels), self.most_answers)
+
+    def epsilon(self, *, delta: float) -> Bounds:
+        """Certified epsilon of the labels, whatever the votes; this one may be published."""
+        return epsilon_of(self.mechanism, delta=delta)
+
+    def data_dependent_epsilon(
+        self, votes: Votes, *, delta: float, analysis: Analysis = Analysis.EXACT
+    ) -> DataDependentEpsilon:
+        """What the labels cost on these votes; it is private data."""
+        return self.aggregator.data_dependent_epsilon(votes, self, delta=delta, analysis=analysis)
+
+    def accuracy(self, truth: ArrayLike) -> float:
+        """The part of the answered queries whose label is the true one; NaN if none was answered."""
+        true_labels = np.asarray(truth)
+        if true_labels.shape != self.labels.shape:
+            raise ValueError(
+                f"truth must hold a label for each of {len(self.labels)} queries, got {true_labels.shape}"
+            )
+        right = (true_labels == self.labels)[self.answered]
+        return float(np.mean(right)) if len(right) else float("nan")
+
+
+@dataclass(frozen=True)
+class GGNMax:
+    """Answer every query by the argmax of its noisy counts.
+
+    >>> from ggdp import Gaussian
+    >>> labelling = GGNMax(Gaussian(std=0.5)).label(Votes([[9, 1], [0, 10]]), rng=np.random.default_rng(1))
+    >>> labelling.labels.tolist(), labelling.num_abstained
+    ([0, 1], 0)
+    """
+
+    noise: GeneralizedGaussian
+    adjacency: Adjacency = Adjacency.REPLACE
+
+    def __post_init__(self) -> None:
+        arguments.instance("noise", self.noise, GeneralizedGaussian)
+        object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
+
+    def label(self, votes: Votes, *, most_answers: int | None = None, rng: Rng | None = None) -> Labelling:
+        """Label the queries in order, and none after `most_answers` of them."""
+        most = _most_answers(most_answers, votes)
+        labels = np.full(votes.num_queries, ABSTAINED, dtype=np.int64)
+        labels[:most] = noisy_argmax(votes.counts[:most], self.noise, rng=rng)
+        return Labelling(labels, self, most)
+
+    def mechanism(self, num_queries: int, most_answers: int) -> Mechanism:
+        """`most_answers` argmax releases."""
+        return NoisyArgmax(self.noise, self.adjacency).as_mechanism(most_answers)
+
+    def data_dependent_epsilon(
+        self, votes: Votes, labelling: Labelling, *, delta: float, analysis: Analysis
+    ) -> DataDependentEpsilon:
+        """What the answers cost on these votes; private data."""
+        return data_dependent_epsilon(
+            votes.counts,
+            self.noise,
+            delta=delta,
+            answered=labelling.answered,
+            adjacency=self.adjacency,
+            analysis=analysis,
+        )
+
+
+@dataclass(frozen=True)
+class ConfidentGGNMax:
+    """Check first, with noise of its own, whether the largest count reaches a threshold; answer if it does.
+
+    The threshold check is charged for every query, answered or not.
+
+    >>> from ggdp import Gaussian
+    >>> aggregator = ConfidentGGNMax(Gaussian(std=0.5), threshold=8, threshold_noise=Gaussian(std=0.5))
+    >>> aggregator.label(Votes([[10, 0], [5, 5]]), rng=np.random.default_rng(1)).labels.tolist()
+    [0, -1]
+    """
+
+    noise: GeneralizedGaussian
+    threshold: float
+    threshold_noise: GeneralizedGaussian
+    adjacency: Adjacency = Adjacency.REPLACE
+
+    def __post_init__(self) -> None:
+        arguments.instance("noise", self.noise, GeneralizedGaussian)
+        arguments.instance("threshold_noise", self.threshold_noise, GeneralizedGaussian)
+        object.__setattr__(self, "threshold", arguments.real("threshold", self.threshold))
+        object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
+
+    def label(self, votes: Votes, *, most_answers: int | None = None, rng: Rng | None = None) -> Labelling:
+        """Label the queries in order; after `most_answers` answers the rest is neither checked nor shown."""
+        most = _most_answers(most_answers, votes)
+        rng = generator_or_secure(rng)
+        noisy_largest = votes.counts.max(axis=1) + self.threshold_noise.sample(votes.num_queries, rng=rng)
+        passed = np.flatnonzero(noisy_largest >= self.threshold)[:most]
+        labels = np.full(votes.num_queries, ABSTAINED, dtype=np.int64)
+        if len(passed):
+            labels[passed] = noisy_argmax(votes.counts[passed], self.noise, rng=rng)
+        return Labelling(labels, self, most)
+
+    def pass_probability(self, votes: Votes) -> NDArray[np.float64]:
+        """The probability that each query passes the check. Private: it depends on the votes."""
+        return self.threshold_noise.sf(self.threshold - votes.counts.max(axis=1))
+
+    def mechanism(self, num_queries: int, most_answers: int) -> Mechanism:
+        """A check for every query and `most_answers` argmax releases, in whatever order they come."""
+        checks = NoisyThreshold(self.threshold_noise).as_mechanism(num_queries)
+        answers = NoisyArgmax(self.noise, self.adjacency).as_mechanism(most_answers)
+        return Composed([(checks, 1), (answers, 1)])
+
+    def data_dependent_epsilon(
+        self, votes: Votes, labelling: Labelling, *, delta: float, analysis: Analysis
+    ) -> DataDependentEpsilon:
+        """What checks and answers cost on these votes; private data."""
+        return data_dependent_epsilon(
+            votes.counts,
+            self.noise,
+            delta=delta,
+            threshold=self.threshold,
+            threshold_noise=self.threshold_noise,
+            answered=labelling.answered,
+            adjacency=self.adjacency,
+            analysis=analysis,
+        )
+
+
+def _most_answers(most_answers: int | None, votes: Votes) -> int:
+    arguments.instance("votes", votes, Votes)
+    if most_answers is None:
+        return votes.num_queries
+    hint = "there are no more queries"
+    return arguments.whole("most_answers", most_answers, most=votes.num_queries, hint=hint)

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The paper's simulated votes: hardmax utility against the runner-up gap, and the area under that curve.
+
+Utilities are exact, so the only randomness is in the histograms, and with two classes there is none.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ggdp import arguments
+from ggdp.distributions import GeneralizedGaussian
+from ggdp.distributions.generalized_gaussian import Rng
+from ggdp.mechanisms import Adjacency
+from ggdp.selection.best_exponent import calibrated_noise
+from ggdp.selection.win_probability import hardmax_utility
+
+Floats = NDArray[np.float64]
+
+THIRD_OVER_SECOND = 0.95
+_TRIES = 10_000
+
+
+@dataclass(frozen=True, eq=False)
+class ArgmaxSimulation:
+    """Utilities of equally private noises over simulated votes.
+
+    Attributes:
+        gaps: runner-up gaps r, as a part of the largest count.
+        epsilons: the privacy of each comparison.
+        delta: likewise.
+        noises: [epsilon][beta].
+        utilities: probability that the true winner wins, [epsilon, beta, gap].
+    """
+
+    gaps: Floats
+    epsilons: tuple[float, ...]
+    delta: float
+    noises: tuple[tuple[GeneralizedGaussian, ...], ...]
+    utilities: Floats
+
+    @property
+    def betas(self) -> tuple[float, ...]:
+        """The exponents compared."""
+        return tuple(noise.beta for noise in self.noises[0])
+
+    @property
+    def areas(self) -> Floats:
+        """Area under utility against gap over the range of gaps, so that 1 is the most; [epsilon, beta]."""
+        return np.asarray(np.trapezoid(self.utilities, self.gaps, axis=2) / np.ptp(self.gaps))
+
+    @property
+    def best_betas(self) -> tuple[float, ...]:
+        """The exponent with the largest area, for each epsilon."""
+        return tuple(self.betas[int(place)] for place in np.argmax(self.areas, axis=1))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "delta": self.delta,
+            "gaps": self.gaps.tolist(),
+            "results": [
+                {
+                    "epsilon": epsilon,
+                    "best_beta": best,
+                    "noises": [
+                        {
+                            "beta": noise.beta,
+                            "scale": noise.scale,
+                            "area": float(area),
+                            "utility": row.tolist(),
+                        }
+                        for noise, area, row in zip(noises, areas, rows, strict=True)
+                    ],
+                }
+                for epsilon, best, noises, areas, rows in zip(
+                    self.epsilons, self.best_betas, self.noises, self.areas, self.utilities, strict=True
+                )
+            ],
+        }
+
+
+def simulate_argmax(
+    *,
+    num_classes: int,
+    epsilons: Sequence[float],
+    delta: float,
+    betas: Sequence[float],
+    gaps: Sequence[float],
+    num_votes: int = 1000,
+    queries: int = 1,
+    rng: Rng | None = None,
+    adjacency: Adjacency = Adjacency.ADD_REMOVE,
+    on_progress: Callable[[str], None] = lambda step: None,
+) -> ArgmaxSimulation:
+    """Exact hardmax utility at each gap, for the least noise of each exponent that meets each epsilon.
+
+    Args:
+        num_classes: 2, or at least 5.
+        epsilons: privacy of `queries` noisy votes together, one curve each.
+        delta: likewise.
+        betas: exponents to compare.
+        gaps: rising runner-up gaps, each in [0, 1).
+        num_votes: votes in a histogram.
+        queries: how many noisy votes share the budget. One favours beta = 1; many, beta near 2.
+        rng: draws the histograms; needed for more than two classes.
+        adjacency: REPLACE if a voter may change its vote.
+        on_progress: hears of each noise.
+    """
+    rising = arguments.finite_array("gaps", np.asarray(gaps))
+    if rising.ndim != 1 or len(rising) < 2 or np.any(np.diff(rising) <= 0.0):
+        raise ValueError("gaps must be at least two rising numbers")
+    histograms = runner_up_histograms(num_classes, rising, num_votes=num_votes, rng=rng)
+    noises, utilities = [], np.empty((len(epsilons), len(betas), len(rising)))
+    for row, epsilon in enumerate(epsilons):
+        noises.append(tuple(calibrated_noise(beta, epsilon, delta, queries, adjacency) for beta in betas))
+        for column, noise in enumerate(noises[-1]):
+            on_progress(f"epsilon = {epsilon:g}, beta = {noise.beta:g}")
+            utilities[row, column] = hardmax_utility(histograms, noise)
+    return ArgmaxSimulation(rising, tuple(map(float, epsilons)), float(delta), tuple(noises), utilities)
+
+
+def runner_up_histograms(
+    num_classes: int, gaps: Floats, *, num_votes: int = 1000, rng: Rng | None = None
+) -> Floats:
+    """One histogram for each gap r, [gaps, classes]; counts are real numbers and sum to `num_votes`.
+
+    Two classes: x_1 = (1 - r) x_0. More (Appendix "Simulations"): x_2 = 0.95 x_1, x_0 + x_1 + (n-3) x_2 / 2
+    is the number of votes; the next n - 4 are uniform whole numbers in [0, x_2], the last takes what is
+    left, and all are drawn again until that lies in [0, x_1].
+
+    >>> runner_up_histograms(2, np.array([0.1])).round(1).tolist()
+    [[526.3, 473.7]]
+    """
+    num_votes = arguments.whole("num_votes", num_votes)
+    r = arguments.array("gaps", gaps, least=0.0, most=1.0)
+    if num_classes == 2:
+        first = num_votes / (2.0 - r)
+        return np.stack([first, (1.0 - r) * first], axis=1)
+    num_classes = arguments.whole("num_classes", num_classes, least=5, hint="or 2")
+    if rng is None:
+        raise ValueError("rng must be given for more than two classes, whose histograms are random")
+    second_over_first = 1.0 - r
+    half_rest = 0.5 * (num_classes - 3) * THIRD_OVER_SECOND
+    first = num_votes / (1.0 + second_over_first * (1.0 + half_rest))
+    second = second_over_first * first
+    third = THIRD_OVER_SECOND * second
+    head = np.stack([first, second, third], axis=1)
+    rest = np.empty((len(r), num_classes - 3))
+    open_rows = np.arange(len(r))
+    for _ in range(_TRIES):
+        most = np.floor(third[open_rows]) + 1.0
+        # Uniform whole numbers in [0, x_2], by scaling uniform doubles.
+        middle = np.floor(rng.random((len(open_rows), num_classes - 4)) * most[:, None])
+        last = num_votes - head[open_rows].sum(axis=1) - middle.sum(axis=1)
+        fits = (last >= 0.0) & (last <= second[open_rows])
+        rest[open_rows[fits]] = np.concatenate([middle, last[:, None]], axis=1)[fits]
+        open_rows = open_rows[~fits]
+        if len(open_rows) == 0:
+            return np.concatenate([head, rest], axis=1)
+    raise ValueError(
+        f"gaps must leave votes for {num_classes} classes, got none for a gap of {r[open_rows[0]]:g}"
+    )

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Histograms of votes: how many teachers chose each class, query by query; checked once, at the door."""
+
+import csv
+import io
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ggdp import arguments
+
+KINDS = (".npz", ".npy", ".csv")
+
+
+@dataclass(frozen=True, eq=False)
+class Votes:
+    """Whole numbers >= 0, [queries, classes]; every row sums to the number of teachers.
+
+    >>> Votes([[3, 1, 0], [0, 2, 2]]).num_teachers
+    4
+    """
+
+    counts: NDArray[np.int64]
+
+    def __init__(self, counts: ArrayLike) -> None:
+        object.__setattr__(self, "counts", _checked(counts))
+
+    @property
+    def num_queries(self) -> int:
+        """Rows."""
+        return int(self.counts.shape[0])
+
+    @property
+    def num_classes(self) -> int:
+        """Columns."""
+        return int(self.counts.shape[1])
+
+    @property
+    def num_teachers(self) -> int:
+        """What every row sums to."""
+        return int(self.counts[0].sum())
+
+    def plurality(self) -> NDArray[np.int64]:
+        """The class with most votes, the first where several share them. Private: it has no noise."""
+        return np.asarray(np.argmax(self.counts, axis=1), dtype=np.int64)
+
+    def first(self, num_queries: int) -> "Votes":
+        """The first rows."""
+        most = self.num_queries
+        rows = arguments.whole("queries", num_queries, most=most, hint="the vote file has no more rows")
+        return Votes(self.counts[:rows])
+
+
+def read_votes(path: Path) -> Votes:
+    """Votes from a file: npz with an array `votes` or one array only, npy, or csv without a header.
+
+    Raises:
+        ValueError: The file holds no table of whole numbers >= 0 with equal sums; the message says where.
+        OSError: The file cannot be read.
+    """
+    return Votes(read_array(path, "votes"))
+
+
+def read_labels(path: Path, num_queries: int) -> NDArray[np.int64]:
+    """True labels from a file of the same kinds, one whole number for each of the first queries."""
+    labels = _whole_numbers(str(path), np.ravel(read_array(path, "labels")))
+    if len(labels) < num_queries:
+        raise ValueError(f"{path} must hold a label for each of {num_queries} queries, got {len(labels)}")
+    return labels[:num_queries]
+
+
+def read_array(path: Path, name: str) -> NDArray[np.generic]:
+    """One array of a file, by the file's ending; nothing in it is ever executed."""
+    kind = path.suffix.lower()
+    arguments.one_of(f"the ending of {path}", kind, KINDS)
+    data = path.read_bytes()
+    if kind == ".csv":
+        return _from_csv(data, path)
+    try:
+        loaded = np.load(io.BytesIO(data), allow_pickle=False)
+        if kind == ".npy":
+            if not isinstance(loaded, np.ndarray):
+                raise ValueError("it is an archive, not an array")
+            return loaded
+        with loaded:
+            names = list(loaded)
+            if name not in names and len(names) != 1:
+                raise ValueError(f"it holds {names}, and none is called {name!r}")
+            return np.asarray(loaded[name if name in names else names[0]])
+    except (ValueError, EOFError, zipfile.BadZipFile, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} must be a NumPy {kind[1:]} file of one plain array: {error}") from None
+
+
+def _from_csv(data: bytes, path: Path) -> NDArray[np.float64]:
+    try:
+        rows = list(csv.reader(io.StringIO(data.decode("utf-8-sig"), newline="")))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} must be UTF-8 text, got byte {error.start} undecodable") from None
+    numbers: list[list[float]] = []
+    for line, row in enumerate(rows, start=1):
+        if not row:
+            continue
+        try:
+            numbers.append([float(cell) for cell in row])
+        except ValueError:
+            raise ValueError(
+                f"{path} must hold numbers only, got {','.join(row)[:60]!r} in line {line}"
+            ) from None
+        if len(numbers[-1]) != len(numbers[0]):
+            raise ValueError(
+                f"{path} must have rows of equal length, got {len(numbers[-1])} numbers in line {line} "
+                f"after {len(numbers[0])}"
+            )
+    return np.array(numbers, dtype=np.float64)
+
+
+def _checked(counts: ArrayLike) -> NDArray[np.int64]:
+    whole = _whole_numbers("votes", counts)
+    if whole.ndim != 2:
+        raise ValueError(f"votes must have shape [queries, classes], got {whole.shape}")
+    if whole.min() < 0:
+        row, column = np.argwhere(whole < 0)[0]
+        raise ValueError(f"votes must be whole numbers >= 0, got {whole[row, column]} at ({row}, {column})")
+    sums = whole.sum(axis=1)
+    if sums[0] == 0 or np.any(sums != sums[0]):
+        row = int(np.argmax(sums != sums[0])) if sums[0] else 0
+        raise ValueError(
+            f"votes must sum to the same number of teachers >= 1 in every row, got {sums[row]} in row {row}"
+            + (f" and {sums[0]} in row 0" if row else "")
+        )
+    whole.setflags(write=False)
+    return whole
+
+
+def _whole_numbers(name: str, values: ArrayLike) -> NDArray[np.int64]:
+    numbers = arguments.finite_array(name, values)
+    odd = np.argwhere((numbers != np.rint(numbers)) | (np.abs(numbers) > 2.0**53))
+    if len(odd):
+        place = tuple(int(index) for index in odd[0])
+        raise ValueError(f"{name} must hold whole numbers, got {numbers[place]} at {place}")
+    return numbers.astype(np.int64)
