@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from ggdp import version
-from ggdp.cli import calibrate, curve, demo, noise, outliers, output, privacy, release
+from ggdp.cli import calibrate, curve, demo, noise, outliers, output, pate, privacy, release, simulate
 
 app = typer.Typer(
     name="ggdp",
@@ -53,6 +53,8 @@ app.command("delta")(privacy.delta)
 app.command("calibrate")(calibrate.calibrate)
 app.command("curve")(curve.curve)
 app.command("outliers")(outliers.outliers)
+app.command("pate")(pate.pate)
+app.command("simulate-argmax")(simulate.simulate)
 app.command("demo")(demo.demo)
 
 

@@ -69,7 +69,7 @@ def best_beta(
 
     >>> found = best_beta([[60, 40]], epsilon=1.0, delta=1e-5, betas=(1.5, 2.0, 4.0), queries=100)
     >>> found.beta, round(found.utility, 3)
-    (2.0, 0.648)
+    (1.5, 0.65)
     """
     counts = histograms_from("histograms", histograms)
     if len(betas) == 0:

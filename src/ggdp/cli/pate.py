@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ggdp pate`: votes in, labels that may be published out."""
+
+import io
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from ggdp import version
+from ggdp.cli import options, output
+from ggdp.mechanisms import Adjacency
+from ggdp.reporting import pate_page, pate_study
+from ggdp.reporting.atomic_file import write_atomically
+from ggdp.selection.calibrated_aggregator import THRESHOLD_NOISE_RATIO
+from ggdp.selection.votes import read_labels, read_votes
+
+Source = Annotated[Path, typer.Argument(help="Votes, [queries, classes]: npz, npy or csv.", metavar="VOTES")]
+Threshold = Annotated[
+    float | None,
+    typer.Option(
+        "--threshold",
+        help="Answer only where the largest count reaches this, with noise.",
+        parser=options.number("--threshold"),
+        metavar="NUMBER",
+    ),
+]
+Ratio = Annotated[
+    float,
+    typer.Option(
+        "--noise-ratio",
+        help="Noise of the threshold check over noise of the votes, in [0.01, 100].",
+        parser=options.number("--noise-ratio", least=0.01, most=100.0),
+        metavar="NUMBER",
+    ),
+]
+Queries = Annotated[
+    int | None,
+    typer.Option(
+        "--queries",
+        help="Use the first rows only.",
+        parser=options.whole("--queries", least=1),
+        metavar="WHOLE",
+    ),
+]
+Answers = Annotated[
+    int | None,
+    typer.Option(
+        "--answers",
+        help="Stop after so many answers; fewer answers need less noise. All queries if left out.",
+        parser=options.whole("--answers", least=1),
+        metavar="WHOLE",
+    ),
+]
+Truth = Annotated[
+    Path | None, typer.Option("--truth", help="True labels, for the accuracy: npz, npy or csv.")
+]
+Out = Annotated[
+    Path | None, typer.Option("--out", help="Write the labels here, npy or csv; -1 is no answer.")
+]
+Report = Annotated[Path | None, typer.Option("--report", help="Write a report to this HTML file.")]
+
+
+def pate(
+    votes: Source,
+    beta: options.Beta,
+    epsilon: options.Epsilon,
+    delta: options.Delta,
+    threshold: Threshold = None,
+    noise_ratio: Ratio = THRESHOLD_NOISE_RATIO,
+    queries: Queries = None,
+    answers: Answers = None,
+    adjacency: options.AdjacencyChoice = Adjacency.REPLACE,
+    truth: Truth = None,
+    out: Out = None,
+    report: Report = None,
+    seed: options.Seed = None,
+    json: options.Json = False,
+) -> None:
+    """Label queries by a noisy vote of teachers, with the least noise that fits the budget.
+
+    The report has a part that may be published and a part, marked PRIVATE, that may not. Files appear whole
+    or not at all. --report needs matplotlib: pip install 'ggdp[plot]'.
+
+    Example: ggdp pate votes.npz --beta 1.5 --epsilon 2 --delta 1e-5 --threshold 200 --out labels.npy
+    """
+    if report is not None:
+        import matplotlib  # noqa: F401  before any work, so that its absence is told at once
+    if out is not None and out.suffix.lower() not in (".npy", ".csv"):
+        raise ValueError(f"--out must end in .npy or .csv, got {str(out)!r}")
+    histograms = read_votes(votes)
+    if queries is not None:
+        if queries > histograms.num_queries:
+            raise ValueError(
+                f"--queries must be at most {histograms.num_queries}, the rows of {votes}, got {queries}"
+            )
+        histograms = histograms.first(queries)
+    if answers is not None and answers > histograms.num_queries:
+        raise ValueError(f"--answers must be at most {histograms.num_queries}, the queries, got {answers}")
+    labels = None if truth is None else read_labels(truth, histograms.num_queries)
+    target = pate_study.PateTarget(beta, epsilon, delta, threshold, noise_ratio, answers, adjacency)
+    rng = None if seed is None else np.random.default_rng(seed)
+    study = pate_study.pate_study(histograms, target, truth=labels, rng=rng)
+    html = None if report is None else pate_page.page(study, version())
+    if out is not None:
+        write_atomically(out, _as_file(study.labelling.labels, out.suffix.lower()))
+    if report is not None and html is not None:
+        write_atomically(report, html)
+    if json:
+        record = {"ggdp": version(), "seeded": seed is not None, **study.to_dict()}
+        output.print_json(
+            record if out is not None else {"labels": study.labelling.labels.tolist(), **record}
+        )
+    else:
+        output.print_table("Labels by private vote: may be published", pate_page.public_rows(study))
+        output.print_table("PRIVATE: do not publish", pate_page.private_rows(study))
+
+
+def _as_file(labels: np.ndarray[tuple[int], np.dtype[np.int64]], kind: str) -> bytes:
+    if kind == ".csv":
+        return ("\n".join(map(str, labels.tolist())) + "\n").encode()
+    buffer = io.BytesIO()
+    np.save(buffer, labels)
+    return buffer.getvalue()

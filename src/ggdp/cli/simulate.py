@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ggdp simulate-argmax`: which exponent finds the winner of simulated votes most often."""
+
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from ggdp.cli import options, output
+from ggdp.mechanisms import Adjacency
+from ggdp.reporting.atomic_file import write_atomically
+from ggdp.selection.simulation import ArgmaxSimulation, simulate_argmax
+
+
+def _whole(option: str, help_text: str, **limits: int) -> Any:
+    return typer.Option(option, help=help_text, parser=options.whole(option, **limits), metavar="WHOLE")
+
+
+def _number(option: str, help_text: str, **limits: float) -> Any:
+    return typer.Option(option, help=help_text, parser=options.number(option, **limits), metavar="NUMBER")
+
+
+def simulate(
+    epsilon: Annotated[list[float], _number("--epsilon", "Privacy parameter; give it again.", above=0.0)],
+    delta: options.Delta,
+    classes: Annotated[int, _whole("--classes", "2, or at least 5.", least=2, most=1000)] = 2,
+    votes: Annotated[int, _whole("--votes", "Votes in a histogram.", least=2)] = 1000,
+    histograms: Annotated[int, _whole("--histograms", "How many, one for each gap.", least=2)] = 500,
+    most_gap: Annotated[
+        float, _number("--most-gap", "Largest gap, as a part of the largest count.", above=0.0, below=1.0)
+    ] = 0.1,
+    queries: Annotated[int, _whole("--queries", "Noisy votes that share the budget.", least=1)] = 1,
+    from_beta: Annotated[float, _number("--from-beta", "Smallest exponent.", least=1.0, most=8.0)] = 1.0,
+    to_beta: Annotated[float, _number("--to-beta", "Largest exponent.", least=1.0, most=8.0)] = 4.0,
+    points: Annotated[int, _whole("--points", "How many exponents.", least=2, most=200)] = 13,
+    adjacency: options.AdjacencyChoice = Adjacency.ADD_REMOVE,
+    seed: Annotated[int | None, _whole("--seed", "Repeatable histograms.", least=0)] = None,
+    plot: options.Plot = None,
+    json: options.Json = False,
+) -> None:
+    """Compare exponents on simulated votes with a known runner-up gap; utilities are exact.
+
+    --plot needs matplotlib: pip install 'ggdp[plot]'.
+
+    Example: ggdp simulate-argmax --classes 25 --epsilon 1 --epsilon 2 --delta 1e-5 --plot out.png
+    """
+    if from_beta >= to_beta:
+        raise ValueError(f"--from-beta must be below --to-beta, got {from_beta:g} and {to_beta:g}")
+    if classes in (3, 4):
+        raise ValueError(f"--classes must be 2 or at least 5, got {classes}")
+    if plot is not None:
+        import matplotlib  # noqa: F401  before any work, so that its absence is told at once
+    simulation = simulate_argmax(
+        num_classes=classes,
+        epsilons=epsilon,
+        delta=delta,
+        betas=[float(beta) for beta in np.linspace(from_beta, to_beta, points)],
+        gaps=[float(gap) for gap in np.linspace(most_gap / histograms, most_gap, histograms)],
+        num_votes=votes,
+        queries=queries,
+        rng=np.random.default_rng(seed),
+        adjacency=adjacency,
+    )
+    if plot is not None:
+        from ggdp.reporting import canvas, pate_figure
+
+        write_atomically(plot, canvas.png(pate_figure.simulation_figure(simulation)))
+    if json:
+        output.print_json(simulation.to_dict())
+    elif plot is not None:
+        typer.echo(f"Wrote {plot}")
+    else:
+        title = f"Area under hardmax utility for gaps up to {most_gap:g}, delta = {delta:g}; 1 is the most"
+        output.print_rows(title, _rows(simulation))
+
+
+def _rows(simulation: ArgmaxSimulation) -> list[dict[str, str]]:
+    rows = []
+    for place, beta in enumerate(simulation.betas):
+        row = {"beta": f"{beta:.4g}"}
+        for position, epsilon in enumerate(simulation.epsilons):
+            row[f"epsilon = {epsilon:g}"] = f"{simulation.areas[position, place]:.6f}"
+        rows.append(row)
+    best = zip(simulation.epsilons, simulation.best_betas, strict=True)
+    return [
+        *rows,
+        {"beta": "best beta"} | {f"epsilon = {epsilon:g}": f"{beta:.4g}" for epsilon, beta in best},
+    ]
