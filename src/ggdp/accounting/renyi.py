@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Renyi accounting: one release, Poisson sampling, composition, and the way back to epsilon and delta.
+"""Renyi accounting: one release, Poisson sampling, composition.
 
 Throughout, the *gain* of order a is (a - 1) D_a. It is zero at a = 1 and convex in a (a logarithm of a moment generating
 function), so that a chord between two orders bounds it from above, and gains of a composition add up.
@@ -9,13 +9,7 @@ function), so that a chord between two orders bounds it from above, and gains of
     e^gain  =  1 + sum over k = 2..a of  binomial(a, k) (1-q)^(a-k) q^k (e^{g_k} - 1),                                  (1)
 
 increasing in each g_k: upper bounds go in, an upper bound comes out. ADD costs no more, because a reflection exchanges the two laws
-(docs/renyi.md has a short proof). **Conversion** (Canonne, Kamath, Steinke 2020, Proposition 12): with theta = a - 1,
-
-    delta  <=  e^{gain - theta epsilon} sup over x > 0 of (1 - e^-x) e^{-theta x}.                                       (2)
-
-Several orders at once cannot do better than the best single one by more than the laws' normalisation allows: log of the bound
-(2) before taking the sup is convex in theta and concave in x, so sup and inf may be exchanged, and the law that is worst
-for the best order respects all the others (docs/renyi.md).
+(docs/renyi.md has a short proof). `renyi_conversion` leads back to epsilon and delta.
 """
 
 import math
@@ -32,7 +26,6 @@ from ggdp.privacy_loss.worst_split import ORDERS, known_gains, worst_gains
 
 MOST_ORDER = 10_000.0
 _RELATIVE_ERROR = 1e-10  # of gains, tested against mpmath
-_BETWEEN = 6  # orders tried between two of the list
 
 
 def renyi_divergence(
@@ -70,7 +63,7 @@ def _gain_bounds(step: AdditiveNoise, rate: float, adjacency: Adjacency, order: 
         raise ValueError("adjacency must be add-remove, add or remove for a sampled release, got replace: (1) does not cover it")
     worst = worst_shift(step, rate, adjacency)
     if worst is None:
-        table = worst_step_gains(step, rate, adjacency)
+        table = sampled_gains(worst_step_gains(step, rate, adjacency), rate)
         return 0.0, float(np.interp(order, [1.0, *ORDERS], [0.0, *table]))
     sizes = worst.sizes
     if adjacency is Adjacency.REPLACE and step.dimension == 1 and step.shift is None:
@@ -84,20 +77,16 @@ def _gain_bounds(step: AdditiveNoise, rate: float, adjacency: Adjacency, order: 
         return exact, exact
     top = math.ceil(order)
     inner = before(np.arange(2.0, top + 1.0))
-    above = _amplified(inner, top, rate)
+    above = amplified(inner, top, rate)
     if top == order:
         return (0.0 if adjacency is Adjacency.ADD else above), above
-    below = _amplified(inner, top - 1, rate) if top > 2 else 0.0
+    below = amplified(inner, top - 1, rate) if top > 2 else 0.0
     share = order - (top - 1.0)
     return 0.0, (1.0 - share) * below + share * above
 
 
 def worst_step_gains(step: AdditiveNoise, rate: float, adjacency: Adjacency) -> Array:
-    """An upper bound of one step's gain at each of `ORDERS`, whatever the record and the direction."""
-    return sampled_gains(_unsampled_gains(step, rate, adjacency), rate)
-
-
-def _unsampled_gains(step: AdditiveNoise, rate: float, adjacency: Adjacency) -> Array:
+    """An upper bound, at each of `ORDERS`, of one step's gain before sampling, whatever the record and the direction."""
     worst = worst_shift(step, rate, adjacency)
     unit = step.sensitivity / step.noise.scale
     double = 2.0 if adjacency is Adjacency.REPLACE else 1.0
@@ -119,13 +108,13 @@ def sampled_gains(unsampled: Array, rate: float) -> Array:
         return np.full(len(ORDERS), np.inf)
     top = int(ORDERS[whole][-1])
     inner = np.interp(np.arange(2.0, top + 1.0), ORDERS[usable], unsampled[usable])
-    at_whole = [_amplified(inner, int(order), rate) for order in ORDERS[whole]]
+    at_whole = [amplified(inner, int(order), rate) for order in ORDERS[whole]]
     between = np.interp(ORDERS, [1.0, *ORDERS[whole]], [0.0, *at_whole]) * (1.0 + SLACK)
     return np.where(ORDERS <= top, between, np.inf)
 
 
-def _amplified(inner: Array, order: int, rate: float) -> float:
-    """(1) from g_2, g_3, ... ."""
+def amplified(inner: Array, order: int, rate: float) -> float:
+    """(1) at one whole order from g_2, g_3, ... ."""
     from scipy.special import gammaln
 
     k = np.arange(2.0, order + 1.0)
@@ -138,37 +127,3 @@ def _amplified(inner: Array, order: int, rate: float) -> float:
     if peak == -math.inf:
         return 0.0
     return float(np.logaddexp(0.0, peak + math.log(float(np.exp(terms - peak).sum()))))
-
-
-def epsilon_from_gains(total: Array, log_delta: float) -> float:
-    """The smallest epsilon that (2) certifies at a delta, over all orders."""
-    theta, gain = _dense(total)
-    if not len(theta):
-        return math.inf
-    best = float(np.min((gain + _log_constant(theta) - log_delta) / theta))
-    return max(best, 0.0) * (1.0 + SLACK)
-
-
-def log_delta_from_gains(total: Array, epsilon: float) -> float:
-    """The smallest log delta that (2) certifies at an epsilon, over all orders."""
-    theta, gain = _dense(total)
-    if not len(theta):
-        return 0.0
-    best = float(np.min(gain - theta * epsilon + _log_constant(theta)))
-    return min(best + SLACK * (1.0 + abs(best)), 0.0)
-
-
-def _dense(total: Array) -> tuple[Array, Array]:
-    """theta = a - 1 and gains, also between the orders of the list."""
-    usable = np.isfinite(total)
-    orders = ORDERS[usable]
-    if not len(orders):
-        return np.empty(0), np.empty(0)
-    corners = np.concatenate([[1.0], orders])
-    fine = np.concatenate([np.linspace(a, b, _BETWEEN + 1)[1:] for a, b in zip(corners[:-1], corners[1:], strict=True)])
-    return fine - 1.0, np.interp(fine, corners, np.concatenate([[0.0], total[usable]]))
-
-
-def _log_constant(theta: Array) -> Array:
-    """log of sup over x > 0 of (1 - e^-x) e^{-theta x}."""
-    return np.asarray(theta * np.log(theta) - (1.0 + theta) * np.log1p(theta))

@@ -15,20 +15,18 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from ggdp import arguments
 from ggdp.accounting import contour
 from ggdp.accounting.bounds import Bounds, Estimate
 from ggdp.accounting.closed_form import ClosedForm
 from ggdp.accounting.curve import crossing
-from ggdp.accounting.renyi import epsilon_from_gains, log_delta_from_gains, worst_step_gains
+from ggdp.accounting.renyi import worst_step_gains
+from ggdp.accounting.renyi_conversion import RenyiSteps
 from ggdp.accounting.tilt import TiltPlan, saddle_for_epsilon, saddle_for_log_delta
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, Mechanism, PoissonSampled
 from ggdp.mechanisms.composed import Step
 from ggdp.privacy_loss.dominating import Parts, checked_steps, directions, worst_shift
 from ggdp.privacy_loss.quadrature import CannotCertifyError
-from ggdp.privacy_loss.shift_pair import Array
 
 METHODS = ("scanned", "one-coordinate")
 Ask = Callable[[Mechanism], Bounds]
@@ -109,8 +107,8 @@ def answer(
         return None
     if adjacency is Adjacency.REPLACE and any(rate < 1.0 for _, rate, _ in steps):
         raise ValueError(_REPLACE_MIXED)
-    total = np.sum([times * worst_step_gains(step, rate, adjacency) for step, rate, times in steps], axis=0)
-    upper, how = bound.above(total), "certified renyi"
+    gains = RenyiSteps(tuple((worst_step_gains(step, rate, adjacency), rate, times) for step, rate, times in steps))
+    upper, how = bound.above(gains), "certified renyi"
     stretched = _stretched(mechanism)
     if stretched is not None:
         other = ask(stretched).upper
@@ -130,9 +128,9 @@ class EpsilonAt:
 
     log_delta: float
 
-    def above(self, total: Array) -> float:
-        """From Renyi gains."""
-        return epsilon_from_gains(total, self.log_delta)
+    def above(self, gains: RenyiSteps) -> float:
+        """From Renyi divergences."""
+        return gains.epsilon(self.log_delta)
 
     def pure(self, largest_loss: float) -> float:
         """From the largest loss there is."""
@@ -161,9 +159,9 @@ class DeltaAt:
 
     epsilon: float
 
-    def above(self, total: Array) -> float:
-        """From Renyi gains."""
-        return max(math.exp(log_delta_from_gains(total, self.epsilon)), 5e-324)
+    def above(self, gains: RenyiSteps) -> float:
+        """From Renyi divergences."""
+        return max(math.exp(gains.log_delta(self.epsilon)), 5e-324)
 
     def pure(self, largest_loss: float) -> float:
         """From the largest loss there is."""

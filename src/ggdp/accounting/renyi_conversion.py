@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From Renyi divergences of the steps to epsilon and delta of their composition.
+
+**One order** (Canonne, Kamath, Steinke 2020, Proposition 12). With theta = a - 1, gain the sum of the steps' and C(theta) the largest
+value of (1 - e^-x) e^{-theta x} over x > 0,
+
+    delta  <=  E_P[(1 - e^{epsilon - L})_+]  <=  C(theta) e^{gain - theta epsilon}.                                     (1)
+
+Several orders at once do no better: the logarithm of the right side before taking the sup is convex in theta and concave in x, so
+that sup and inf may be exchanged, and the law that is worst for the best order respects all other orders too.
+
+**Without rare losses.** At a small sampling rate a step's loss is rarely enormous, and its high moments explode before they can bring
+delta down. Let x = dP/dQ before sampling and E the event that x > e^c at some step. For any c,
+
+    delta  <=  P(E) + sup over A of (P - e^epsilon Q)(A without E),                                                    (2)
+
+and (1) holds for the laws restricted to the complement of E, with moments
+
+    E_Q[x^k; x <= e^c]  <=  min over 1 <= j <= k of e^{g_j + (k - j) c}                                                (3)
+
+in the binomial formula (g_1 = 0: the j = 1 term is e^{(k-1) c}). P(E) is at most the sum over the steps of (q + (1-q) e^-c) P(x > e^c) with
+P(x > e^c) <= e^{g_j - (j-1) c} for every j > 1, because Q(x > e^c) <= e^-c P(x > e^c). Any c is valid; a few are tried.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ggdp.accounting.renyi import amplified, sampled_gains
+from ggdp.privacy_loss.renyi_divergence import SLACK
+from ggdp.privacy_loss.shift_pair import Array
+from ggdp.privacy_loss.worst_split import ORDERS
+
+_BETWEEN = 6  # orders tried between two of the list
+_LARGEST_RARE_RATE = 0.1  # above, no loss is so rare that leaving it out helps
+_SHARES = (1e-3, 0.01, 0.05, 0.2, 0.5, 0.8)  # of delta, given to the rare event
+_WHOLE = ORDERS[(np.mod(ORDERS, 1.0) == 0.0) & (ORDERS <= 600.0)]
+
+
+@dataclass(frozen=True)
+class RenyiSteps:
+    """Steps as (upper bounds of the gains at `ORDERS` before sampling, sampling rate, times)."""
+
+    steps: tuple[tuple[Array, float, int], ...]
+
+    def epsilon(self, log_delta: float) -> float:
+        """The smallest epsilon certified at a delta; infinite where none is."""
+        best = _epsilon(ORDERS, self._total(), log_delta)
+        for share in _SHARES if self._may_be_rare else ():
+            cut = self._cut(log_delta + math.log(share))
+            rest = math.exp(log_delta) * (1.0 - 1e-12) - math.exp(self._log_rare(cut))
+            if rest > 0.0:
+                best = min(best, _epsilon(_WHOLE, self._restricted(cut), math.log(rest)))
+        return best
+
+    def log_delta(self, epsilon: float) -> float:
+        """The smallest log delta certified at an epsilon; at most zero."""
+        best = plain = _log_delta(ORDERS, self._total(), epsilon)
+        for share in (*_SHARES, 1e-5, 1e-4) if self._may_be_rare else ():
+            cut = self._cut(plain + math.log(share))
+            both = np.logaddexp(self._log_rare(cut), _log_delta(_WHOLE, self._restricted(cut), epsilon))
+            best = min(best, float(both) + SLACK)
+        return best
+
+    @property
+    def _may_be_rare(self) -> bool:
+        return any(rate <= _LARGEST_RARE_RATE for _, rate, _ in self.steps)
+
+    def _total(self) -> Array:
+        return np.asarray(np.sum([times * sampled_gains(gain, rate) for gain, rate, times in self.steps], axis=0))
+
+    def _log_rare(self, cut: float) -> float:
+        """log of a bound on P(E) of (2); only sampled steps are cut."""
+        logs = []
+        for gain, rate, times in self.steps:
+            if rate <= _LARGEST_RARE_RATE:
+                usable = np.isfinite(gain)
+                log_tail = float(np.min(gain[usable] - (ORDERS[usable] - 1.0) * cut, initial=0.0))
+                logs.append(math.log(times) + math.log(rate + (1.0 - rate) * math.exp(-cut)) + log_tail)
+        return float(np.logaddexp.reduce(logs)) + SLACK
+
+    def _cut(self, log_share: float) -> float:
+        """The smallest c, about, for which P(E) is at most e^log_share."""
+        low, high = 0.0, 1.0
+        while self._log_rare(high) > log_share and high < 1e6:
+            low, high = high, 2.0 * high
+        for _ in range(30):
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if self._log_rare(middle) > log_share else (low, middle)
+        return high
+
+    def _restricted(self, cut: float) -> Array:
+        """The total gain at `_WHOLE` of the laws without the rare event."""
+        total = np.zeros(len(_WHOLE))
+        for gain, rate, times in self.steps:
+            if rate <= _LARGEST_RARE_RATE:
+                moments = _restricted_moments(gain, cut)
+                total += times * np.array([amplified(moments, int(order), rate) for order in _WHOLE])
+            else:
+                total += times * sampled_gains(gain, rate)[np.isin(ORDERS, _WHOLE)]
+        return total * (1.0 + SLACK)
+
+
+def _restricted_moments(gain: Array, cut: float) -> Array:
+    """(3) for k = 2, 3, ... up to the last of `_WHOLE`; at least zero, which only raises the bound."""
+    usable = np.isfinite(gain)
+    orders = np.concatenate([[1.0], ORDERS[usable]])
+    least = np.minimum.accumulate(np.concatenate([[0.0], gain[usable]]) - orders * cut)
+    k = np.arange(2.0, _WHOLE[-1] + 1.0)
+    return np.maximum(least[np.searchsorted(orders, k, side="right") - 1] + k * cut, 0.0)
+
+
+def _epsilon(orders: Array, total: Array, log_delta: float) -> float:
+    theta, gain = _dense(orders, total)
+    if not len(theta):
+        return math.inf
+    return max(float(np.min((gain + _log_constant(theta) - log_delta) / theta)), 0.0) * (1.0 + SLACK)
+
+
+def _log_delta(orders: Array, total: Array, epsilon: float) -> float:
+    theta, gain = _dense(orders, total)
+    if not len(theta):
+        return 0.0
+    best = float(np.min(gain - theta * epsilon + _log_constant(theta)))
+    return min(best + SLACK * (1.0 + abs(best)), 0.0)
+
+
+def _dense(orders: Array, total: Array) -> tuple[Array, Array]:
+    """theta = a - 1 and gains, by chords also between the orders given."""
+    usable = np.isfinite(total)
+    if not np.any(usable):
+        return np.empty(0), np.empty(0)
+    corners = np.concatenate([[1.0], orders[usable]])
+    steps = np.arange(1, _BETWEEN + 1) / _BETWEEN
+    fine = (corners[:-1, None] + np.diff(corners)[:, None] * steps).ravel()
+    return fine - 1.0, np.interp(fine, corners, np.concatenate([[0.0], total[usable]]))
+
+
+def _log_constant(theta: Array) -> Array:
+    """log C(theta) of (1)."""
+    return np.asarray(theta * np.log(theta) - (1.0 + theta) * np.log1p(theta))
