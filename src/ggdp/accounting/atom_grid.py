@@ -51,7 +51,8 @@ def grid_merged(atoms: Atoms, spacing: float, low: float, high: float, origin: f
     )
     first = int(points.min())
     total = np.bincount(points - first, weights=mass)
-    # the lattice charges nothing for losses that lie on its grid; of a distance of zero it cannot take the logarithm
+    # the lattice charges nothing for losses that lie on its grid; of a distance of zero it cannot take the
+    # logarithm
     return _law(total * (1.0 - 32.0 * _UNIT_ROUNDOFF), first, 0.0, spacing, origin - offset * spacing, 1e-300)
 
 

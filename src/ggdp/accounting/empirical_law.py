@@ -81,7 +81,9 @@ class EmpiricalLaw:
         """The estimate at one epsilon."""
         if epsilon >= self.times * self.largest:
             return self.infinite
-        return min(float(self.composed(self.times, epsilon).delta(np.array([epsilon]))[0]) + self.infinite, 1.0)
+        return min(
+            float(self.composed(self.times, epsilon).delta(np.array([epsilon]))[0]) + self.infinite, 1.0
+        )
 
     def epsilon(self, delta: float) -> float:
         """The estimate at one delta: halving on a curve, composed anew around what it finds."""
@@ -132,13 +134,16 @@ class EmpiricalLaw:
         width = 2.0 * _WINDOW * spread + abs(epsilon - times * mean) + (self.loss[-1] - self.loss[0])
         size = 1 << max(6, math.ceil(math.log2(width / mesh)))
         if size > _MOST_POINTS:
-            raise ValueError(f"mesh must be at least {width / _MOST_POINTS:.3g} for this composition, got {mesh:.3g}")
+            raise ValueError(
+                f"mesh must be at least {width / _MOST_POINTS:.3g} for this composition, got {mesh:.3g}"
+            )
         with np.errstate(divide="ignore"):
             tilted = np.exp(np.log(self.mass) + tilt * self.loss - log_phi)
         places = np.arange(len(tilted)) % size
         transform = np.fft.rfft(np.bincount(places, weights=tilted, minlength=size)) ** times
         entries = np.maximum(np.fft.irfft(transform, size), 0.0)
-        # index 0 is the sum of all lowest losses, modulo the period; begin the window left of both mean and epsilon
+        # index 0 is the sum of all lowest losses, modulo the period; begin the window left of both mean and
+        # epsilon
         lowest = times * float(self.loss[0])
         begin = min(epsilon, times * mean) - _WINDOW * spread
         start = math.floor((begin - lowest) / mesh)
@@ -160,7 +165,9 @@ class EmpiricalLaw:
 
     def _tilt_for_epsilon(self, epsilon: float, times: int) -> float:
         """The tilt at which sums of this size are likely, by halving in its logarithm."""
-        return _halved(lambda tilt: times * self._cumulants(tilt)[1] - 1.0 / tilt - 1.0 / (1.0 + tilt) > epsilon)
+        return _halved(
+            lambda tilt: times * self._cumulants(tilt)[1] - 1.0 / tilt - 1.0 / (1.0 + tilt) > epsilon
+        )
 
     def _tilt_for_delta(self, log_delta: float) -> float:
         """The tilt at which the saddle-point formula gives this delta."""
@@ -168,7 +175,9 @@ class EmpiricalLaw:
         def is_below(tilt: float) -> bool:
             log_phi, _, deviation = self._cumulants(tilt)
             bend = self.times * deviation**2 + tilt**-2 + (1.0 + tilt) ** -2
-            exponent = self.times * log_phi - tilt * self._epsilon_at(tilt) - math.log(tilt) - math.log1p(tilt)
+            exponent = (
+                self.times * log_phi - tilt * self._epsilon_at(tilt) - math.log(tilt) - math.log1p(tilt)
+            )
             return exponent - 0.5 * math.log(2.0 * math.pi * bend) < log_delta
 
         return _halved(is_below)

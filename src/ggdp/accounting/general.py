@@ -11,8 +11,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from ggdp.accounting import lattice
 from ggdp.accounting.atom_grid import grid_above, grid_below, grid_merged
 from ggdp.accounting.atom_plan import aligned, has_few_outcomes, plan_of, span_of
@@ -76,7 +74,7 @@ class _Sandwich:
     def log_gap(self, epsilon: float) -> float:
         """log of upper over lower."""
         lower, upper = self.lower(epsilon), self.upper(epsilon)
-        return math.log(upper / lower) if 0.0 < lower and upper < 1.0 else math.inf
+        return math.log(upper / lower) if lower > 0.0 and upper < 1.0 else math.inf
 
     def estimate(self, epsilon: float) -> float:
         try:

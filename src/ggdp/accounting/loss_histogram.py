@@ -92,7 +92,9 @@ def histogram(
     shown = progress if progress is not None else sys.stderr.isatty() and num_samples >= _LONG
     with _bar(shown, num_samples) as advance:
         tasks = zip(sizes, rng.spawn(len(sizes)), strict=True)
-        for chunk in _in_order(lambda size, stream: _count(sampler, size, stream, mesh, radius), tasks, workers):
+        for chunk in _in_order(
+            lambda size, stream: _count(sampler, size, stream, mesh, radius), tasks, workers
+        ):
             counts += chunk.counts
             above, below, drawn = above + chunk.above, below + chunk.below, drawn + chunk.num_samples
             residuals += chunk.mean_residual * int(chunk.counts.sum())
@@ -149,7 +151,12 @@ def _bar(shown: bool, total: int) -> Iterator[Callable[[int], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("losses"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeRemainingColumn())
+    columns = (
+        TextColumn("losses"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task("losses", total=total)
         yield lambda count: progress.update(task, advance=count)

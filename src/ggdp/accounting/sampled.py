@@ -125,7 +125,9 @@ def sampled_epsilon(
     law = _empirical(sampler, times, num_samples, rng, mesh, half_width, progress, workers)
     infinite = law.infinite
     if infinite >= delta:
-        raise ValueError(f"delta must exceed the sampled probability {infinite:g} of an infinite loss, got {delta:g}")
+        raise ValueError(
+            f"delta must exceed the sampled probability {infinite:g} of an infinite loss, got {delta:g}"
+        )
     value = law.epsilon(delta)
     slope, error = law.sensitivity(value)
     return _answer(law, value, error / slope if slope > 0.0 else math.nan, delta)
@@ -164,7 +166,9 @@ def _empirical(
     num_samples = arguments.whole("num_samples", num_samples, least=1000)
     arguments.instance("rng", rng, np.random.Generator, hint="numpy.random.default_rng(seed)")
     workers = arguments.whole("workers", workers, most=256)
-    planned_mesh, planned_width = pilot_grid(sampler, rng) if mesh is None or half_width is None else (0.0, 0.0)
+    planned_mesh, planned_width = (
+        pilot_grid(sampler, rng) if mesh is None or half_width is None else (0.0, 0.0)
+    )
     mesh = arguments.real("mesh", planned_mesh if mesh is None else mesh, above=0.0)
     half_width = arguments.real("half_width", planned_width if half_width is None else half_width, above=mesh)
     counted = histogram(sampler, num_samples, mesh, half_width, rng, progress=progress, workers=workers)
