@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where to look when losses are discrete: plans for the tilt, the grid and its ends; none of it certifies anything."""
+"""Where to look when losses are discrete: plans for the tilt, the grid and its ends; none of it certifies
+anything.
+"""
 
 import math
 

@@ -18,7 +18,9 @@ _LARGE = 600.0
 
 @dataclass(frozen=True)
 class AtomCurve:
-    """delta(eps) = sum of mass * (1 - e^(eps - loss)) over losses above eps >= 0; infinite losses are the caller's."""
+    """delta(eps) = sum of mass * (1 - e^(eps - loss)) over losses above eps >= 0; infinite losses are the
+    caller's.
+    """
 
     atoms: Atoms
 

@@ -106,7 +106,9 @@ def _enclosed(
 
 
 def _infinite(parts: Sequence[tuple[Atoms, int]], side: float) -> float:
-    """The composed mass of infinite losses, prod (finite + infinite) - prod finite, rounded to the side given."""
+    """The composed mass of infinite losses, prod (finite + infinite) - prod finite, rounded to the side
+    given.
+    """
     if not any(atoms.infinite for atoms, _ in parts):
         return 0.0
     log_finite, growth, count = 0.0, 0.0, 0

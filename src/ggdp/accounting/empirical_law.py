@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The empirical law of sampled losses, composed by a tilted Fourier transform; estimates without certificates."""
+"""The empirical law of sampled losses, composed by a tilted Fourier transform; estimates without
+certificates.
+"""
 
 import math
 from collections.abc import Callable
@@ -105,8 +107,8 @@ class EmpiricalLaw:
     def sensitivity(self, epsilon: float) -> tuple[float, float]:
         """-d delta / d eps, and the standard error of delta.
 
-        delta is a smooth function of the law sampled; a loss y contributes times * delta_(times-1)(eps - y), so
-        the error is the deviation of that over the samples, divided by sqrt(n).
+        delta is a smooth function of the law sampled; a loss y contributes times * delta_(times-1)(eps -
+        y), so the error is the deviation of that over the samples, divided by sqrt(n).
         """
         if epsilon >= self.times * self.largest:
             return 0.0, math.nan

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compositions with mechanisms that users describe: two discrete pairs around each, composed by the lattice engine.
+"""Compositions with mechanisms that users describe: two discrete pairs around each, composed by the lattice
+engine.
 
-Every described release lies between two discrete pairs (`privacy_loss.cells`): its upper pair dominates it, it dominates its lower
-pair. Domination survives composition, also with releases the library knows. So delta of the composition lies
-between the lower bound of the lattice that composes the lower pairs and the upper bound of the one that composes the
-upper pairs. Probability of an infinite loss is composed apart, in closed form.
+Every described release lies between two discrete pairs (`privacy_loss.cells`): its upper pair dominates it,
+it dominates its lower pair. Domination survives composition, also with releases the library knows. So delta
+of the composition lies between the lower bound of the lattice that composes the lower pairs and the upper
+bound of the one that composes the upper pairs. Probability of an infinite loss is composed apart, in closed
+form.
 """
 
 import math
@@ -53,7 +55,9 @@ def delta(mechanism: Mechanism, epsilon: float, adjacency: Adjacency) -> Bounds:
 
 @dataclass(frozen=True)
 class _Sandwich:
-    """Certified delta: the lower pairs' curve from below, the upper pairs' from above, infinite losses added."""
+    """Certified delta: the lower pairs' curve from below, the upper pairs' from above, infinite losses
+    added.
+    """
 
     below: Curve
     above: Curve
@@ -176,7 +180,9 @@ def _solved(curve: _Sandwich, target: float, low: float, high: float, ceiling: f
 
 
 def _walked(holds: Callable[[float], bool], start: float, side: float, end: float) -> float:
-    """The nearest point found on one side of the start at which something holds that holds at the end anyway."""
+    """The nearest point found on one side of the start at which something holds that holds at the end
+    anyway.
+    """
     bad, step = start, 1e-14 * (1.0 + abs(start))
     while True:
         good = start + side * step
@@ -198,7 +204,9 @@ def _both(one: Bounds, other: Bounds) -> Bounds:
 
 
 def _top_atom(direction: Direction, target: float) -> float:
-    """A lower bound of epsilon: delta >= p (1 - e^(eps - s)), p the chance that all losses are at their largest, s their sum."""
+    """A lower bound of epsilon: delta >= p (1 - e^(eps - s)), p the chance that all losses are at their
+    largest, s their sum.
+    """
     if direction.known:
         return 0.0
     log_mass, total = 0.0, 0.0
@@ -214,7 +222,9 @@ def _top_atom(direction: Direction, target: float) -> float:
 
 
 def _composed(direction: Direction, plan: TiltPlan, saddle: Saddle) -> _Sandwich:
-    """Both lattices, on finer and finer grids until the cells and not the grid decide how tight the answer is."""
+    """Both lattices, on finer and finer grids until the cells and not the grid decide how tight the answer
+    is.
+    """
     spans = [span_of(part, saddle) for part in direction.described]
     known = [
         lattice.span_of(pair, plan, saddle, index + len(spans))

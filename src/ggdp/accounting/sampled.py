@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sampled accountant: epsilon of a composition whose loss can only be sampled. Never a guarantee.
 
-The empirical law of n losses, rounded to a grid of spacing h and moved by the mean residual mu, is composed `times`
-times, and delta(eps) = E[(1 - e^(eps - S))_+] read off. Writing k for `times` and p for the probability of a loss beyond the
-histogram's b bins, the composed truth Y and the composed estimate Y' satisfy |Y - Y'| <= tau with probability 1 - eta under
-a coupling, so that delta'(eps + tau) - eta <= delta(eps) <= delta'(eps - tau) + eta, where
+The empirical law of n losses, rounded to a grid of spacing h and moved by the mean residual mu, is composed
+`times` times, and delta(eps) = E[(1 - e^(eps - S))_+] read off. Writing k for `times` and p for the
+probability of a loss beyond the histogram's b bins, the composed truth Y and the composed estimate Y'
+satisfy |Y - Y'| <= tau with probability 1 - eta under a coupling, so that delta'(eps + tau) - eta <=
+delta(eps) <= delta'(eps - tau) + eta, where
 
     eta = k p + 2 e^(-2 s^2 / (k h^2)) + k (t / 2 + sqrt(b / n) / 2),        tau = s + k r,
 
 but for samples of probability e^(-n t^2 / 2) + 2 e^(-2 n r^2 / h^2) + (that of p's own bound). Derived in
-docs/sampled-accountant.md, with what it changes in the algorithm as published. The term k sqrt(b / n) makes it vacuous at
-most sizes that anyone can draw; the standard error is the useful number.
+docs/sampled-accountant.md, with what it changes in the algorithm as published. The term k sqrt(b / n) makes
+it vacuous at most sizes that anyone can draw; the standard error is the useful number.
 """
 
 import math
@@ -102,7 +103,8 @@ def sampled_epsilon(
         delta: in [1e-100, 0.5].
         num_samples: losses to draw; they are streamed.
         rng: a NumPy generator; equal generators give equal answers, whatever the number of workers.
-        mesh: spacing of the histogram; by default 1/256 of the loss's standard deviation, from a pilot sample.
+        mesh: spacing of the histogram; by default 1/256 of the loss's standard deviation, from a pilot
+            sample.
         half_width: losses beyond count as infinite (or, negative ones, as this low); by default twice the
             largest of the pilot.
         progress: show a bar; by default when standard error is a terminal and the samples are many.
@@ -113,7 +115,8 @@ def sampled_epsilon(
         the drawing; the answer is then that of the samples drawn.
 
     Raises:
-        ValueError: an argument is out of range, or delta is below the estimated probability of an infinite loss.
+        ValueError: an argument is out of range, or delta is below the estimated probability of an infinite
+        loss.
 
     >>> from ggdp import AdditiveNoise, Gaussian
     >>> sampler = loss_sampler(AdditiveNoise(Gaussian(std=5.0)))
@@ -200,7 +203,9 @@ def _answer(law: EmpiricalLaw, value: float, standard_error: float, delta: float
 
 
 def theorem(counted: LossHistogram, times: int, delta: float) -> tuple[float, float]:
-    """(eta, tau), but for samples of probability `FAILURE_PROB`; a hundredth of delta is spent on rounding losses."""
+    """(eta, tau), but for samples of probability `FAILURE_PROB`; a hundredth of delta is spent on rounding
+    losses.
+    """
     n, h, k = counted.num_samples, counted.mesh, float(times)
     log_failure = math.log(6.0 / FAILURE_PROB)
     outside = float(counted.above + counted.below)

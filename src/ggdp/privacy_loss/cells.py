@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Any pair (P, Q) as finitely many cells of its outcomes, and the two discrete pairs that enclose it.
 
-A cell is a set of outcomes with bounds on its P-mass, its Q-mass and on the losses log P/Q that occur in it. A pair is
-known by its curve D(x) = E_Q[(P/Q - x)_+], for finite measures as well as for probabilities, and larger curves stay larger
-under composition. So it suffices to bound D cell by cell, x = e^t:
+A cell is a set of outcomes with bounds on its P-mass, its Q-mass and on the losses log P/Q that occur in
+it. A pair is known by its curve D(x) = E_Q[(P/Q - x)_+], for finite measures as well as for probabilities,
+and larger curves stay larger under composition. So it suffices to bound D cell by cell, x = e^t:
 
-- above: with p the highest P-mass, q the lowest Q-mass and losses in [a, b], the cell's share of D lies below that of
-  masses p (1 - w) at loss a and p w at loss b, where w = (1 - q e^a / p) / (1 - e^(a-b)), at most one (chord of a convex function);
-- below: with p the lowest P-mass and q the highest Q-mass, above that of one outcome of mass p and loss log(p / q)
-  (the cell merged: data processing).
+- above: with p the highest P-mass, q the lowest Q-mass and losses in [a, b], the cell's share of D lies
+  below that of masses p (1 - w) at loss a and p w at loss b, where w = (1 - q e^a / p) / (1 - e^(a-b)), at
+  most one (chord of a convex function);
+- below: with p the lowest P-mass and q the highest Q-mass, above that of one outcome of mass p and loss
+  log(p / q) (the cell merged: data processing).
 
 Proofs in docs/arbitrary-noise.md.
 """
@@ -41,7 +42,8 @@ class Atoms:
 
 @dataclass(frozen=True)
 class Cells:
-    """Bounds for each cell; the cells cover every outcome. P is the law with the record, Q the one without."""
+    """Bounds for each cell; the cells cover every outcome. P is the law with the record, Q the one without.
+    """
 
     p_low: Array
     p_high: Array
@@ -65,7 +67,8 @@ class Cells:
         return Cells(self.q_low, self.q_high, self.p_low, self.p_high, -self.loss_high, -self.loss_low)
 
     def sampled(self, rate: float) -> "Cells":
-        """((1 - rate) Q + rate P, Q): what removing a record costs that takes part with probability `rate`."""
+        """((1 - rate) Q + rate P, Q): what removing a record costs that takes part with probability `rate`.
+        """
         if rate == 1.0:
             return self
         keep = 1.0 - rate

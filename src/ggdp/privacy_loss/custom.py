@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mechanisms that users describe: by densities, by the law of their loss, by probabilities, or by a class of their own.
+"""Mechanisms that users describe: by densities, by the law of their loss, by probabilities, or by a class
+of their own.
 
-`cells_of(mechanism)` turns each into `Cells`, bounds on masses and losses, and everything downstream is the same. A class of
-one's own is let in by registering a function with it, typically one that answers with another description:
+`cells_of(mechanism)` turns each into `Cells`, bounds on masses and losses, and everything downstream is the
+same. A class of one's own is let in by registering a function with it, typically one that answers with
+another description:
 
     @cells_of.register
     def _(mechanism: Lottery) -> Cells:
@@ -51,8 +53,9 @@ class DensityNoise(CustomMechanism):
 
     Args:
         noise: the density of the noise.
-        sensitivity: the record moves the number by at most this, either way. Only for noise that is symmetric and
-            log-concave, where the full distance is the worst: for other noise a smaller distance may cost more.
+        sensitivity: the record moves the number by at most this, either way. Only for noise that is
+            symmetric and log-concave, where the full distance is the worst: for other noise a smaller
+            distance may cost more.
         shift: the record moves the number by exactly this; any noise.
     """
 
@@ -92,7 +95,8 @@ class LossSurvival(CustomMechanism):
     Args:
         with_record: t -> P(L > t), P the law with the record; infinite losses included.
         without_record: t -> Q(L > t), Q the law without it.
-        span: losses beyond these are not looked at closer: below, they count as the lower end; above, as infinite.
+        span: losses beyond these are not looked at closer: below, they count as the lower end; above, as
+            infinite.
         atoms: losses that have positive probability by themselves.
         accuracy: relative error of both functions.
     """
@@ -228,7 +232,8 @@ def _normalized(law: Enclosure, description: Density | Mixture) -> Enclosure:
 
 
 def _check_full_distance_is_worst(noise: Density | Mixture) -> None:
-    """Symmetric and log-concave, judged from values over the bulk: then shifting further always costs more."""
+    """Symmetric and log-concave, judged from values over the bulk: then shifting further always costs more.
+    """
     edges = partition([density for _, density in noise.components], 4096)
     points = edges.points
     centre = 0.5 * (points[0] + points[-1])
@@ -280,7 +285,9 @@ def _survival(name: str, function: Callable[[Array], Array], edges: Array) -> Ar
 
 
 def _differences(survival: Array, slack: float) -> tuple[Array, Array]:
-    """Masses of the cells between the points where the survival is known, beginning at one and ending at zero."""
+    """Masses of the cells between the points where the survival is known, beginning at one and ending at
+    zero.
+    """
     above = np.concatenate([[1.0], survival])
     beyond = np.append(survival, 0.0)
     low = np.maximum(above * (1.0 - slack) - beyond * (1.0 + slack), 0.0)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A density given by a function, and what must be true of it for its integrals to be bounded.
 
-No integral of a black box can be bounded from finitely many values. What is asked for here is little, and makes
-every bound a theorem (docs/arbitrary-noise.md):
+No integral of a black box can be bounded from finitely many values. What is asked for here is little, and
+makes every bound a theorem (docs/arbitrary-noise.md):
 
     between consecutive break points the log density is concave, or convex, or minus infinity throughout.
 
@@ -28,11 +28,12 @@ class Density:
     """A probability density on the line, by its logarithm.
 
     Args:
-        log_density_fn: takes a float64 array, returns the log density at each entry; minus infinity where there is none.
-            Trusted to `relative_error` of its own value (and of one, where that is small).
+        log_density_fn: takes a float64 array, returns the log density at each entry; minus infinity where
+            there is none. Trusted to `relative_error` of its own value (and of one, where that is small).
         breaks: every point at which it jumps, has a kink, or changes between concave and convex.
         support: outside, the density is zero; finite ends are break points too.
-        outside_mass: probability that the density given may leave out: a bound on what lies outside the support.
+        outside_mass: probability that the density given may leave out: a bound on what lies outside the
+            support.
         relative_error: of the values of `log_density_fn`.
 
     Raises:

@@ -20,7 +20,7 @@ Sizes = tuple[tuple[float, int], ...]
 """Coordinates of a shift in units of the noise's scale, as pairs (size, count)."""
 
 BETA = arguments.Range("beta", least=1.0, most=8.0, typical=(1.0, 4.0))
-NOISE_MULTIPLIER = arguments.Range("noise_multiplier", least=0.3, most=1000.0, typical=(0.5, 20.0))
+NOISE_MULTIPLIER = arguments.Range("noise_multiplier", least=0.02, most=1000.0, typical=(0.5, 20.0))
 RATE = arguments.Range("rate", least=1e-7, most=1.0, typical=(1e-3, 1.0))
 MOST_TIMES = 10_000_000
 

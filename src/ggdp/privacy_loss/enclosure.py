@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Certified enclosures of a piecewise log-concave or log-convex density, cell by cell, from its values alone.
 
-On a cell [u, v] inside a piece, with s the slope of the chord of g = log f, and A, B the amounts by which the slope changes
-to the chords of the two neighbouring cells, a concave g satisfies
+On a cell [u, v] inside a piece, with s the slope of the chord of g = log f, and A, B the amounts by which
+the slope changes to the chords of the two neighbouring cells, a concave g satisfies
 
     chord <= g <= chord + gap,        gap = A B (v - u) / (A + B),
 
-because g lies below the neighbours' chords prolonged; a convex g lies as much below. A cell at the end of its piece has one
-neighbour, and gap = B (v - u). Then the mass of the cell is that of e^chord, a closed form, times something in [1, e^gap].
-Beyond the last cell of an unbounded concave piece, f falls at least as fast as the last chord.
+because g lies below the neighbours' chords prolonged; a convex g lies as much below. A cell at the end of
+its piece has one neighbour, and gap = B (v - u). Then the mass of the cell is that of e^chord, a closed
+form, times something in [1, e^gap]. Beyond the last cell of an unbounded concave piece, f falls at least as
+fast as the last chord.
 
-Values at break points are limits from inside, taken a few ulps off; an end where g does not level off there (it may reach minus infinity)
-is enclosed by the neighbour's chord from above and by nothing from below.
+Values at break points are limits from inside, taken a few ulps off; an end where g does not level off there
+(it may reach minus infinity) is enclosed by the neighbour's chord from above and by nothing from below.
 """
 
 import math
@@ -45,7 +46,9 @@ class Edges:
 
 @dataclass(frozen=True)
 class Enclosure:
-    """On each cell: log f is within [chord - under, chord + over], the chord running from `left` to `right`."""
+    """On each cell: log f is within [chord - under, chord + over], the chord running from `left` to
+    `right`.
+    """
 
     left: Array
     right: Array
@@ -67,7 +70,8 @@ def enclose(law: Density | Mixture, edges: Edges) -> Enclosure:
     """The enclosure of a density whose break points are all among the edges.
 
     Raises:
-        ValueError: between two break points the log density is neither concave nor convex, or a tail is too heavy.
+        ValueError: between two break points the log density is neither concave nor convex, or a tail is too
+        heavy.
     """
     parts = [(weight, _enclose_one(density, edges)) for weight, density in law.components]
     if len(parts) == 1:
@@ -114,7 +118,8 @@ def _size(value: Array) -> Array:
 
 
 def _end_values(density: Density, edges: Edges) -> tuple[Array, Array, Array, Array]:
-    """g at both ends of every cell, limits from inside at break points; and by how much those are in doubt."""
+    """g at both ends of every cell, limits from inside at break points; and by how much those are in doubt.
+    """
     points = edges.points
     value = density.log_density(points)
     left, right = value[:-1].copy(), value[1:].copy()
@@ -183,7 +188,9 @@ def _tamed(
     noise: Array,
     bend: NDArray[np.int64],
 ) -> tuple[Array, Array, Mask]:
-    """Replace ends that do not level off by the neighbour's chord prolonged, an upper bound if g is concave."""
+    """Replace ends that do not level off by the neighbour's chord prolonged, an upper bound if g is
+    concave.
+    """
     left, right = left.copy(), right.copy()
     wild = np.zeros(len(left), dtype=bool)
     for side, cells in ((1, np.nonzero(edges.at_break[:-1])[0]), (-1, np.nonzero(edges.at_break[1:])[0])):
@@ -254,7 +261,9 @@ def _chord_mass(left: Array, right: Array, length: Array) -> Array:
 
 
 def _sum(parts: list[tuple[float, Enclosure]], length: Array) -> Enclosure:
-    """The enclosure of a weighted sum: log-sum-exp of lines is convex and bends by at most (range of slopes)^2 / 4."""
+    """The enclosure of a weighted sum: log-sum-exp of lines is convex and bends by at most (range of
+    slopes)^2 / 4.
+    """
     log_weights = [math.log(weight) for weight, _ in parts]
     lefts = np.stack(
         [log_weight + part.left for log_weight, (_, part) in zip(log_weights, parts, strict=True)]

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where to cut the line into cells for a pair of densities. Plans only: a poor choice makes an answer wide, not wrong."""
+"""Where to cut the line into cells for a pair of densities. Plans only: a poor choice makes an answer wide,
+not wrong.
+"""
 
 import math
 from collections.abc import Sequence
