@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Discrete losses moved to a uniform grid, for the lattice engine; each move in the direction its bound
-needs.
+"""Discrete losses moved to a uniform grid, each move in the direction that its bound needs.
 
 Above: an atom of P-mass p at loss l between grid points a and a + h goes to both so that its P- and its
 Q-mass stay what they are, p_a = p (e^(a+h-l) - 1) / (e^h - 1) and p_b = p - p_a: the chord construction of
@@ -8,13 +7,13 @@ Q-mass stay what they are, p_a = p (e^(a+h-l) - 1) / (e^h - 1) and p_b = p - p_a
 
 Below, two ways. Either the same construction, charged by the lattice with how far losses were moved: close
 for few releases. Or every outcome is sent to one of the two grid points around its loss at random, the
-nearer the likelier, and all that arrive at a point are
-merged: that is post-processing, so the merged pair is dominated. Its losses lie close to the grid points,
-    by symmetry, and are lowered to the nearest points of a grid moved down by a common offset: close for
-    many releases.
+nearer the likelier, and all that arrive at a point are merged: that is post-processing, so the merged pair
+is dominated. Its losses lie close to the grid points, by symmetry, and are lowered to the nearest points of
+a grid moved down by a common offset: close for many releases.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +26,7 @@ _UNIT_ROUNDOFF = 2.0**-53
 
 
 def grid_above(atoms: Atoms, spacing: float, low: float, high: float, origin: float) -> GridLaw:
-    """A law that dominates the finite losses: those below the grid are raised to it, those above become
-    infinite.
-    """
+    """A law that dominates: losses below the grid are raised to it, those above become infinite."""
     loss = np.maximum(_moved(atoms.loss, origin, 1.0), low)
     beyond = loss > high
     infinite = math.fsum(atoms.mass[beyond]) * (1.0 + 4.0 * _UNIT_ROUNDOFF)
@@ -37,9 +34,7 @@ def grid_above(atoms: Atoms, spacing: float, low: float, high: float, origin: fl
 
 
 def grid_below(atoms: Atoms, spacing: float, low: float, high: float, origin: float) -> GridLaw:
-    """A law for lower bounds, charged by the lattice: losses below the grid are left out, those above
-    lowered to it.
-    """
+    """A law for lower bounds, charged by the lattice: losses below are left out, those above lowered."""
     loss = np.minimum(_moved(atoms.loss, origin, -1.0), high)
     kept = loss >= low
     return _on_grid(loss[kept], atoms.mass[kept], 0.0, spacing, origin)
@@ -87,8 +82,7 @@ def _merged(
 
 
 def _offset(distance: Array, mass: Array) -> float:
-    """How far to move the grid down, in spacings, so that lowering every loss to it costs least on average.
-    """
+    """How far to move the grid down, in spacings, so that lowering losses to it costs least on average."""
     candidates = np.concatenate([[1e-9], np.geomspace(1e-7, 0.5, 60)])
     order = np.argsort(distance)
     sorted_distance, left_out = distance[order], np.cumsum(mass[order])
@@ -128,7 +122,9 @@ def _nothing(spacing: float, origin: float, infinite: float) -> GridLaw:
     return _law(np.full(1, 1e-320), 0, infinite, spacing, origin, 0.5)
 
 
-def _law(mass: Array, first: int, infinite: float, spacing: float, origin: float, moved: float) -> GridLaw:
+def _law(
+    mass: NDArray[np.floating[Any]], first: int, infinite: float, spacing: float, origin: float, moved: float
+) -> GridLaw:
     return GridLaw(
         origin=origin,
         first=first,

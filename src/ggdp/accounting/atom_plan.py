@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where to look when losses are discrete: plans for the tilt, the grid and its ends; none of it certifies
-anything.
-"""
+"""Where to look when losses are discrete: the tilt, the grid, its ends. Plans only, nothing is certified."""
 
 import math
 

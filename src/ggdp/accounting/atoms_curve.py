@@ -18,9 +18,7 @@ _LARGE = 600.0
 
 @dataclass(frozen=True)
 class AtomCurve:
-    """delta(eps) = sum of mass * (1 - e^(eps - loss)) over losses above eps >= 0; infinite losses are the
-    caller's.
-    """
+    """delta(eps) = sum of mass (1 - e^(eps - loss)) over finite losses above eps; others are added later."""
 
     atoms: Atoms
 

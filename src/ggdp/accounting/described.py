@@ -96,8 +96,9 @@ def _enclosed(
     if direction is Adjacency.REPLACE:
         if rate < 1.0 or not isinstance(inner, DensityNoise):
             raise ValueError(
-                "adjacency must be 'add-remove', 'add' or 'remove' for a mechanism described with and without "
-                "a record, got 'replace'; describe the two laws of the replacement, and ask for 'add-remove'"
+                "adjacency must be 'add-remove', 'add' or 'remove' for a mechanism described with and "
+                "without a record, got 'replace'; describe the two laws of the "
+                "replacement, and ask for 'add-remove'"
             )
         inner = inner.doubled()
     cells = _cells(inner).sampled(rate)
@@ -106,9 +107,7 @@ def _enclosed(
 
 
 def _infinite(parts: Sequence[tuple[Atoms, int]], side: float) -> float:
-    """The composed mass of infinite losses, prod (finite + infinite) - prod finite, rounded to the side
-    given.
-    """
+    """Composed mass of infinite losses, prod (finite + infinite) - prod finite, rounded to a side."""
     if not any(atoms.infinite for atoms, _ in parts):
         return 0.0
     log_finite, growth, count = 0.0, 0.0, 0

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The empirical law of sampled losses, composed by a tilted Fourier transform; estimates without
-certificates.
-"""
+"""The empirical law of sampled losses, composed by a tilted Fourier transform; nothing is certified."""
 
 import math
 from collections.abc import Callable

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compositions with mechanisms that users describe: two discrete pairs around each, composed by the lattice
-engine.
+"""Compositions with mechanisms that users describe: each between two discrete pairs, on two lattices.
 
 Every described release lies between two discrete pairs (`privacy_loss.cells`): its upper pair dominates it,
 it dominates its lower pair. Domination survives composition, also with releases the library knows. So delta
@@ -41,8 +40,8 @@ def epsilon(mechanism: Mechanism, log_delta: float, adjacency: Adjacency) -> Bou
     worst = answers[0] if len(answers) == 1 else Bounds.worst(*answers)
     if worst.lower > _MOST_EPSILON:
         raise ValueError(
-            f"epsilon at this delta must be at most {_MOST_EPSILON:g} to be computed, and is at least {worst.lower:g}: "
-            "take more noise, fewer steps or a larger delta"
+            f"epsilon at this delta must be at most {_MOST_EPSILON:g} to be computed, and is at least "
+            f"{worst.lower:g}: take more noise, fewer steps or a larger delta"
         )
     return worst
 
@@ -55,9 +54,7 @@ def delta(mechanism: Mechanism, epsilon: float, adjacency: Adjacency) -> Bounds:
 
 @dataclass(frozen=True)
 class _Sandwich:
-    """Certified delta: the lower pairs' curve from below, the upper pairs' from above, infinite losses
-    added.
-    """
+    """Certified delta: from the lower pairs' curve to the upper pairs', infinite losses added."""
 
     below: Curve
     above: Curve
@@ -180,9 +177,7 @@ def _solved(curve: _Sandwich, target: float, low: float, high: float, ceiling: f
 
 
 def _walked(holds: Callable[[float], bool], start: float, side: float, end: float) -> float:
-    """The nearest point found on one side of the start at which something holds that holds at the end
-    anyway.
-    """
+    """The nearest point found on one side of the start at which something holds; it holds at the end."""
     bad, step = start, 1e-14 * (1.0 + abs(start))
     while True:
         good = start + side * step
@@ -204,9 +199,7 @@ def _both(one: Bounds, other: Bounds) -> Bounds:
 
 
 def _top_atom(direction: Direction, target: float) -> float:
-    """A lower bound of epsilon: delta >= p (1 - e^(eps - s)), p the chance that all losses are at their
-    largest, s their sum.
-    """
+    """A lower bound of epsilon: delta >= p (1 - e^(eps - s)), p the chance that all losses are largest."""
     if direction.known:
         return 0.0
     log_mass, total = 0.0, 0.0
@@ -222,9 +215,7 @@ def _top_atom(direction: Direction, target: float) -> float:
 
 
 def _composed(direction: Direction, plan: TiltPlan, saddle: Saddle) -> _Sandwich:
-    """Both lattices, on finer and finer grids until the cells and not the grid decide how tight the answer
-    is.
-    """
+    """Both lattices, on finer grids until the cells and not the grid decide how tight the answer is."""
     spans = [span_of(part, saddle) for part in direction.described]
     known = [
         lattice.span_of(pair, plan, saddle, index + len(spans))

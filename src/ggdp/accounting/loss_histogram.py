@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Privacy losses that can only be sampled, streamed into a histogram: memory does not grow with their
-number.
-"""
+"""Losses that can only be sampled, streamed into a histogram: memory does not grow with their number."""
 
 import sys
 from collections import deque
@@ -16,9 +14,7 @@ from numpy.typing import NDArray
 from ggdp.privacy_loss.shift_pair import Array
 
 LossSampler = Callable[[int, np.random.Generator], Array]
-"""(count, rng) -> that many independent privacy losses log P/Q at outcomes drawn from P; plus infinity is
-one.
-"""
+"""(count, rng) -> that many independent losses log P/Q at outcomes drawn from P; plus infinity is one."""
 
 _CHUNK = 1 << 20
 _PILOT = 1 << 16
@@ -72,7 +68,7 @@ def draw(sampler: LossSampler, count: int, rng: np.random.Generator) -> Array:
     losses = np.asarray(sampler(count, rng), dtype=np.float64)
     if losses.shape != (count,) or np.isnan(losses).any():
         raise ValueError(
-            f"sampler must return {count} privacy losses, none of them NaN, got an array of shape {losses.shape}"
+            f"sampler must return {count} privacy losses, none of them NaN, got shape {losses.shape}"
         )
     return losses
 
@@ -87,9 +83,7 @@ def histogram(
     progress: bool | None,
     workers: int,
 ) -> LossHistogram:
-    """Draw in chunks, each with a stream of its own, and count; an interrupt ends the drawing and keeps
-    what is counted.
-    """
+    """Draw in chunks, each with its own stream, and count; an interrupt keeps what is counted so far."""
     radius = max(round(half_width / mesh - 0.5), 1)
     sizes = [_CHUNK] * (num_samples // _CHUNK) + ([num_samples % _CHUNK] if num_samples % _CHUNK else [])
     counts = np.zeros(2 * radius + 1, dtype=np.int64)
@@ -129,9 +123,7 @@ def _in_order(
     tasks: Iterator[tuple[int, np.random.Generator]],
     workers: int,
 ) -> Iterator[LossHistogram]:
-    """Results in the order of the tasks, at most two per worker waiting; the first interrupt only stops the
-    supply.
-    """
+    """Results in the order of the tasks, at most two per worker waiting; an interrupt stops the supply."""
     waiting: deque[Future[LossHistogram]] = deque()
     any_done = False
     with ThreadPoolExecutor(workers) as pool:

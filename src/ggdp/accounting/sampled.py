@@ -115,8 +115,7 @@ def sampled_epsilon(
         the drawing; the answer is then that of the samples drawn.
 
     Raises:
-        ValueError: an argument is out of range, or delta is below the estimated probability of an infinite
-        loss.
+        ValueError: an argument is out of range, or delta is below the sampled probability of infinite loss.
 
     >>> from ggdp import AdditiveNoise, Gaussian
     >>> sampler = loss_sampler(AdditiveNoise(Gaussian(std=5.0)))
@@ -185,7 +184,8 @@ def _answer(law: EmpiricalLaw, value: float, standard_error: float, delta: float
     if eta >= delta:
         says = f"the error theorem is vacuous here: its eta, {eta:.3g}, is not below delta, {delta:.3g}"
     else:
-        says = f"with probability {1.0 - FAILURE_PROB:g} delta is off by at most {eta:.3g} and epsilon by {tau:.3g}"
+        sure = f"with probability {1.0 - FAILURE_PROB:g} over the samples"
+        says = f"{sure} delta is off by at most {eta:.3g} and epsilon by {tau:.3g}"
     return SampledEstimate(
         value=value,
         method=_METHOD,
@@ -203,9 +203,7 @@ def _answer(law: EmpiricalLaw, value: float, standard_error: float, delta: float
 
 
 def theorem(counted: LossHistogram, times: int, delta: float) -> tuple[float, float]:
-    """(eta, tau), but for samples of probability `FAILURE_PROB`; a hundredth of delta is spent on rounding
-    losses.
-    """
+    """(eta, tau), but for samples of probability `FAILURE_PROB`; rounding takes a hundredth of delta."""
     n, h, k = counted.num_samples, counted.mesh, float(times)
     log_failure = math.log(6.0 / FAILURE_PROB)
     outside = float(counted.above + counted.below)

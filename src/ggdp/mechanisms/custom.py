@@ -8,8 +8,7 @@ class CustomMechanism(ABC):  # noqa: B024  (a marker: what an accountant needs i
     """One release whose output laws the user describes.
 
     A subclass is plain data: frozen, hashable, equal when it means the same. It may stand wherever one
-    release
-    may: alone, in `Composed`, in `PoissonSampled`. What it costs is said by registering a function with
-    `ggdp.privacy_loss.custom.cells_of`; docs/arbitrary-noise.md has examples. A class that cannot inherit is
-    let in by `CustomMechanism.register(TheClass)`.
+    release may: alone, in `Composed`, in `PoissonSampled`. What it costs is said by registering a function
+    with `ggdp.privacy_loss.custom.cells_of`; docs/arbitrary-noise.md has examples. A class that cannot
+    inherit is let in by `CustomMechanism.register(TheClass)`.
     """

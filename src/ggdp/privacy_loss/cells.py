@@ -42,8 +42,7 @@ class Atoms:
 
 @dataclass(frozen=True)
 class Cells:
-    """Bounds for each cell; the cells cover every outcome. P is the law with the record, Q the one without.
-    """
+    """Bounds for each cell; the cells cover every outcome. P is the law with the record, Q that without."""
 
     p_low: Array
     p_high: Array
@@ -67,8 +66,7 @@ class Cells:
         return Cells(self.q_low, self.q_high, self.p_low, self.p_high, -self.loss_high, -self.loss_low)
 
     def sampled(self, rate: float) -> "Cells":
-        """((1 - rate) Q + rate P, Q): what removing a record costs that takes part with probability `rate`.
-        """
+        """((1 - rate) Q + rate P, Q): the record takes part with probability `rate`."""
         if rate == 1.0:
             return self
         keep = 1.0 - rate

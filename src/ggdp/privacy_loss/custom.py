@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mechanisms that users describe: by densities, by the law of their loss, by probabilities, or by a class
-of their own.
+"""Mechanisms that users describe: by densities, by their loss, by probabilities, or by a class of their own.
 
 `cells_of(mechanism)` turns each into `Cells`, bounds on masses and losses, and everything downstream is the
 same. A class of one's own is let in by registering a function with it, typically one that answers with
@@ -186,15 +185,15 @@ def density_cells(with_record: Density | Mixture, without_record: Density | Mixt
     """Cells of the line, with certified masses; the tails beyond the last edges are two cells more."""
     laws = (with_record, without_record)
     edges = partition([density for law in laws for _, density in law.components], cells * _FINER)
-    p, q = (_normalized(enclose(law, edges), law) for law in laws)
+    p, q = (_normalized(enclose(law, edges)) for law in laws)
     with np.errstate(invalid="ignore"):
         at_left, at_right = p.left - q.left, p.right - q.right
         low = np.minimum(at_left, at_right) - p.under - q.over
         high = np.maximum(at_left, at_right) + p.over + q.under
     nothing, endless = np.isneginf(p.left) & np.isneginf(p.right), np.isneginf(q.left) & np.isneginf(q.right)
     known = ~(nothing | endless)
-    rounding = sum(np.abs(np.where(known, end, 0.0)) for end in (p.left, p.right, q.left, q.right))
-    rounding = 8.0 * _UNIT_ROUNDOFF * rounding
+    sizes = np.abs(np.where(known, [p.left, p.right, q.left, q.right], 0.0)).sum(axis=0)
+    rounding = 8.0 * _UNIT_ROUNDOFF * sizes
     low = np.where(nothing, -math.inf, np.where(endless, math.inf, np.where(known, low, 0.0) - rounding))
     high = np.where(nothing, -math.inf, np.where(endless, math.inf, np.where(known, high, 0.0) + rounding))
     unknown = np.array([-math.inf, -math.inf]), np.array([math.inf, math.inf])
@@ -218,13 +217,13 @@ def _groups(
     return np.nonzero((index - start_of_piece) % _FINER == 0)[0]
 
 
-def _normalized(law: Enclosure, description: Density | Mixture) -> Enclosure:
+def _normalized(law: Enclosure) -> Enclosure:
     """Refuse a density whose integral is certainly not one; allow for a rounded normalising constant."""
     low, high = law.total
     off = max(low - 1.0, 1.0 - high, 0.0)
     if off > _TOLERANCE:
         raise ValueError(
-            f"log_density_fn must integrate to 1, and the integral lies in [{low:.9g}, {high:.9g}] for {description!r}; "
+            f"log_density_fn must integrate to 1, and its integral lies in [{low:.9g}, {high:.9g}]; "
             "subtract the logarithm of the normalising constant"
         )
     widen = 2.0 * off
@@ -232,13 +231,11 @@ def _normalized(law: Enclosure, description: Density | Mixture) -> Enclosure:
 
 
 def _check_full_distance_is_worst(noise: Density | Mixture) -> None:
-    """Symmetric and log-concave, judged from values over the bulk: then shifting further always costs more.
-    """
+    """Symmetric about zero and log-concave, judged from values: then shifting further always costs more."""
     edges = partition([density for _, density in noise.components], 4096)
     points = edges.points
-    centre = 0.5 * (points[0] + points[-1])
     inner = 0.5 * (points[1:] + points[:-1])
-    value, mirrored = noise.log_density(inner), noise.log_density(2.0 * centre - inner)
+    value, mirrored = noise.log_density(inner), noise.log_density(-inner)
     both = np.isfinite(value) & np.isfinite(mirrored)
     size = 1e-6 * (1.0 + np.abs(np.where(both, value, 0.0)))
     symmetric = np.all(np.isfinite(value) == np.isfinite(mirrored)) and np.all(
@@ -252,8 +249,8 @@ def _check_full_distance_is_worst(noise: Density | Mixture) -> None:
     if not (symmetric and concave):
         raise ValueError(
             "sensitivity must come with noise that is symmetric and log-concave, got noise that is "
-            f"{'not symmetric' if concave else 'not log-concave'}: a smaller distance, or the other sign, may cost more; "
-            "give the exact distance as shift instead"
+            f"{'not symmetric about 0' if concave else 'not log-concave'}: a smaller distance, or the other "
+            "sign, may cost more; give the exact distance as shift instead"
         )
 
 
@@ -271,6 +268,13 @@ def survival_cells(loss: LossSurvival) -> Cells:
     slack = loss.accuracy
     p_low, p_high = _differences(p, slack)
     q_low, q_high = _differences(q, slack)
+    with np.errstate(over="ignore"):
+        smallest, largest = p_low * np.exp(-ends[1:]), p_high * np.exp(-ends[:-1])
+    if np.any(smallest > q_high * (1.0 + 1e-6) + 1e-12) or np.any(q_low * (1.0 - 1e-6) > largest + 1e-12):
+        raise ValueError(
+            "with_record and without_record must be laws of one loss L = log P/Q, so that Q weighs every "
+            "loss t by e^-t times what P does; got survival functions for which it does not"
+        )
     return Cells(p_low, p_high, q_low, q_high, ends[:-1], ends[1:])
 
 
@@ -285,9 +289,7 @@ def _survival(name: str, function: Callable[[Array], Array], edges: Array) -> Ar
 
 
 def _differences(survival: Array, slack: float) -> tuple[Array, Array]:
-    """Masses of the cells between the points where the survival is known, beginning at one and ending at
-    zero.
-    """
+    """Masses of the cells between the points where a survival is known, from one down to zero."""
     above = np.concatenate([[1.0], survival])
     beyond = np.append(survival, 0.0)
     low = np.maximum(above * (1.0 - slack) - beyond * (1.0 + slack), 0.0)

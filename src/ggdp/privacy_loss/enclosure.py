@@ -46,9 +46,7 @@ class Edges:
 
 @dataclass(frozen=True)
 class Enclosure:
-    """On each cell: log f is within [chord - under, chord + over], the chord running from `left` to
-    `right`.
-    """
+    """On each cell log f lies in [chord - under, chord + over], the chord running from `left` to `right`."""
 
     left: Array
     right: Array
@@ -86,19 +84,19 @@ def _enclose_one(density: Density, edges: Edges) -> Enclosure:
     with np.errstate(invalid="ignore", over="ignore"):
         slope = np.where(np.isfinite(left) & np.isfinite(right), (right - left) / length, math.nan)
     doubt = density.relative_error * (1.0 + np.where(empty, 0.0, np.maximum(_size(left), _size(right))))
-    noise = (2.0 * doubt + doubt_left + doubt_right) / length  # of a slope
+    noise = (2.0 * doubt + doubt_left + doubt_right) / length + _nudged(edges, slope)  # of a slope
     bend = _bends(edges, left, slope, noise, empty)
     starts, ends = edges.at_break[:-1], edges.at_break[1:]
     before, after = _slope_changes(slope, noise, starts, ends)
     gap = _gaps(before, after, length)
     left, right, wild = _tamed(density, edges, left, right, slope, noise, bend)
     over = np.where(bend >= 0, np.where(wild, 0.0, gap), 0.0) + doubt
-    under = np.where(bend < 0, gap, 0.0) + np.where(wild, math.inf, doubt)
+    under = np.where(bend < 0, gap, 0.5 * noise * length) + np.where(wild, math.inf, doubt)
     over, under = over + doubt_left + doubt_right, under + doubt_left + doubt_right
     with np.errstate(over="ignore", under="ignore"):
         chord = _chord_mass(left, right, length)
-        mass_low = chord * np.exp(-under) * (1.0 - 16.0 * _UNIT_ROUNDOFF)
-        mass_high = chord * np.exp(np.minimum(over, 700.0)) * (1.0 + 16.0 * _UNIT_ROUNDOFF)
+        mass_low = chord * np.exp(-under) * (1.0 - 32.0 * _UNIT_ROUNDOFF)
+        mass_high = chord * np.exp(np.minimum(over, 700.0)) * (1.0 + 32.0 * _UNIT_ROUNDOFF)
     tail_low, tail_high = _tails(density, edges, left, right, slope, noise, bend)
     spare = 0.5 * density.outside_mass
     return Enclosure(
@@ -113,19 +111,30 @@ def _enclose_one(density: Density, edges: Edges) -> Enclosure:
     )
 
 
+def _nudged(edges: Edges, slope: Array) -> Array:
+    """What the slope of a cell at a break point is off by, its end being taken a few ulps inside."""
+    at_end = edges.at_break[:-1] | edges.at_break[1:]
+    share = 4.0 * _nudge(edges).max() / edges.length
+    return np.where(at_end & np.isfinite(slope), share * np.abs(slope), 0.0)
+
+
+def _nudge(edges: Edges) -> Array:
+    """The step inside from a break point: a shifted density sees z - shift, with the ulps of both."""
+    size = np.abs(edges.points)
+    return np.asarray(_NUDGE * np.spacing(np.maximum(size, 2.0**-4 * size.max())))
+
+
 def _size(value: Array) -> Array:
     return np.where(np.isfinite(value), np.abs(value), 0.0)
 
 
 def _end_values(density: Density, edges: Edges) -> tuple[Array, Array, Array, Array]:
-    """g at both ends of every cell, limits from inside at break points; and by how much those are in doubt.
-    """
+    """g at both ends of every cell, from inside at break points; and by how much that is in doubt."""
     points = edges.points
     value = density.log_density(points)
     left, right = value[:-1].copy(), value[1:].copy()
     doubt_left, doubt_right = np.zeros(len(left)), np.zeros(len(left))
-    # a shifted density sees z - shift: step by the ulps of the largest number involved
-    nudge = _NUDGE * np.spacing(np.maximum(np.abs(points), np.abs(points).max() * 2.0**-4))
+    nudge = _nudge(edges)
     for cells, at, side, into, doubt in (
         (edges.at_break[:-1], points[:-1], 1.0, left, doubt_left),
         (edges.at_break[1:], points[1:], -1.0, right, doubt_right),
@@ -165,7 +174,7 @@ def _bends(edges: Edges, left: Array, slope: Array, noise: Array, empty: Mask) -
 
 def _slope_changes(slope: Array, noise: Array, starts: Mask, ends: Mask) -> tuple[Array, Array]:
     """By how much the slope changes at either end of a cell; NaN where its piece ends."""
-    change = np.abs(np.nan_to_num(np.diff(slope), nan=math.inf)) + noise[1:] + noise[:-1]
+    change = np.abs(np.diff(slope)) + noise[1:] + noise[:-1]  # NaN beside an end at minus infinity
     before = np.where(starts, math.nan, np.concatenate([[math.nan], change]))
     after = np.where(ends, math.nan, np.concatenate([change, [math.nan]]))
     return before, after
@@ -188,9 +197,7 @@ def _tamed(
     noise: Array,
     bend: NDArray[np.int64],
 ) -> tuple[Array, Array, Mask]:
-    """Replace ends that do not level off by the neighbour's chord prolonged, an upper bound if g is
-    concave.
-    """
+    """Replace ends that do not level off by the neighbour's chord prolonged: a bound if g is concave."""
     left, right = left.copy(), right.copy()
     wild = np.zeros(len(left), dtype=bool)
     for side, cells in ((1, np.nonzero(edges.at_break[:-1])[0]), (-1, np.nonzero(edges.at_break[1:])[0])):
@@ -205,8 +212,8 @@ def _tamed(
             if bend[cell] < 0 or not math.isfinite(steep):
                 point = edges.points[cell if side > 0 else cell + 1]
                 raise ValueError(
-                    f"log_density_fn does not level off at the break point {point:g}, and is not concave there; "
-                    "such a density cannot be bounded from values"
+                    f"log_density_fn does not level off at the break point {point:g}, and is not concave "
+                    "there; such a density cannot be bounded from values"
                 )
             mine[cell] = other[cell] - side * steep * edges.length[cell]
             wild[cell] = True
@@ -215,7 +222,7 @@ def _tamed(
 
 def _is_wild(density: Density, edges: Edges, cell: int, side: int) -> bool:
     point = edges.points[cell if side > 0 else cell + 1]
-    step = side * _NUDGE * np.spacing(max(abs(point), float(np.abs(edges.points).max()) * 2.0**-4))
+    step = side * _nudge(edges)[cell if side > 0 else cell + 1]
     near, next_to = density.log_density(np.array([point + step, point + 2.0 * step]))
     return not abs(float(near) - float(next_to)) <= _WILD
 
@@ -242,8 +249,9 @@ def _tails(
             found.append(0.0)
         elif bend[cell] < 0 or not fall > 0.0:
             raise ValueError(
-                "log_density_fn must be concave and falling beyond its outermost break points; for heavier tails end "
-                "the support and bound the rest by outside_mass, or describe the loss by LossSurvival"
+                "log_density_fn must be concave and falling beyond its outermost break points; for "
+                "heavier tails end the support and bound the rest by outside_mass, or describe the loss by "
+                "LossSurvival"
             )
         else:
             found.append(math.exp(min(end - math.log(fall) + 1e-9, 700.0)))
@@ -261,9 +269,7 @@ def _chord_mass(left: Array, right: Array, length: Array) -> Array:
 
 
 def _sum(parts: list[tuple[float, Enclosure]], length: Array) -> Enclosure:
-    """The enclosure of a weighted sum: log-sum-exp of lines is convex and bends by at most (range of
-    slopes)^2 / 4.
-    """
+    """Of a weighted sum: log-sum-exp of lines is convex, its curvature at most (range of slopes)^2 / 4."""
     log_weights = [math.log(weight) for weight, _ in parts]
     lefts = np.stack(
         [log_weight + part.left for log_weight, (_, part) in zip(log_weights, parts, strict=True)]

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where to cut the line into cells for a pair of densities. Plans only: a poor choice makes an answer wide,
-not wrong.
-"""
+"""Where to cut the line into cells. Plans only: a poor choice makes an answer wide, not wrong."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,7 +40,7 @@ def partition(densities: Sequence[Density], cells: int) -> Edges:
         layers.append(np.linspace(r.bulk_low, r.bulk_high, 3 * share // 4))
         layers.extend(np.linspace(a, b, share // 8) for a, b in ((r.low, r.bulk_low), (r.bulk_high, r.high)))
     grades = np.geomspace(1e-7, 0.3, _GRADES)
-    for a, b in zip(breaks[:-1], breaks[1:], strict=True):
+    for a, b in itertools.pairwise(breaks):
         layers.append(np.linspace(a, b, _FEWEST + 1))
         layers.append(a + grades * (b - a))
         layers.append(b - grades * (b - a))
@@ -106,8 +105,8 @@ def _bracket(density: Density) -> tuple[float, float]:
         below = np.nonzero((value < seen - _FAR) & (seen > -math.inf))[0]
         if not len(below):
             raise ValueError(
-                "log_density_fn must fall towards the unbounded ends of its support; for heavy tails end the support and "
-                "bound the rest by outside_mass"
+                "log_density_fn must fall towards the unbounded ends of its support; for heavy tails end the "
+                "support and bound the rest by outside_mass"
             )
         ends.append(float(steps[below[0]]))
     return ends[0], ends[1]
