@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Differential privacy with Generalized Gaussian noise."""
 
-from ggdp.accounting import Accountant, Bounds, Estimate, delta, epsilon, privacy_curve
+from ggdp.accounting import Accountant, Bounds, Estimate, delta, epsilon, privacy_curve, renyi_divergence
 from ggdp.calibration import calibrate_rate, calibrate_scale, calibrate_steps, tail_weight_at
 from ggdp.distributions import Gaussian, GeneralizedGaussian, Laplace, SecureGenerator, secure_generator
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, PoissonSampled, release
@@ -27,6 +27,7 @@ __all__ = [
     "noisy_argmax",
     "privacy_curve",
     "release",
+    "renyi_divergence",
     "secure_generator",
     "tail_weight_at",
     "version",

@@ -6,6 +6,7 @@ from ggdp.accounting.bounds import Bounds, ErrorLedger, Estimate
 from ggdp.accounting.dp_events import from_dp_event, to_dp_event
 from ggdp.accounting.opacus_history import from_opacus_state_dict
 from ggdp.accounting.questions import delta, epsilon, privacy_curve
+from ggdp.accounting.renyi import renyi_divergence
 
 __all__ = [
     "Accountant",
@@ -19,5 +20,6 @@ __all__ = [
     "from_dp_event",
     "from_opacus_state_dict",
     "privacy_curve",
+    "renyi_divergence",
     "to_dp_event",
 ]

@@ -6,13 +6,13 @@ import threading
 from typing import Any, Self
 
 from ggdp import arguments
-from ggdp.accounting import ledger_format, questions
+from ggdp.accounting import ledger_format, questions, vector
 from ggdp.accounting.bounds import Bounds
 from ggdp.accounting.budget import LEAST_DELTA, MOST_DELTA, MOST_EPSILON, Budget, BudgetExceededError
 from ggdp.accounting.integer_search import largest_that_fits
 from ggdp.accounting.ledger_format import Counts, total_of
 from ggdp.mechanisms import Adjacency, Composed, Mechanism
-from ggdp.privacy_loss.dominating import MOST_TIMES, directions
+from ggdp.privacy_loss.dominating import MOST_TIMES
 from ggdp.privacy_loss.quadrature import CannotCertifyError
 
 __all__ = ["Accountant", "Budget", "BudgetExceededError"]
@@ -211,7 +211,7 @@ class Accountant:
                 "Accountant.from_state_dict(state) takes both from the state"
             )
         if counts:
-            directions(Composed(counts.items()), adjacency)
+            vector.check(Composed(counts.items()), adjacency)
         with self._lock:
             self._counts, self._cleared, self._ahead = counts, {}, _FIRST_BLOCK
             self._answers, self._floors = {}, {}
@@ -237,7 +237,7 @@ class Accountant:
         after = dict(self._counts)
         for step, times in added.parts:
             if step not in after:
-                directions(step, self._adjacency)  # refuses what the accountant does not cover
+                vector.check(step, self._adjacency)  # refuses what the accountant does not cover
             after[step] = after.get(step, 0) + times
         return after
 
@@ -314,8 +314,7 @@ class Accountant:
 
     def _pure_epsilon(self, counts: Counts) -> float:
         """The largest loss there is."""
-        worst = directions(Composed(counts.items()), self._adjacency)
-        return max(math.fsum(times * pair.supremum for pair, times in parts) for parts in worst)
+        return vector.largest_loss(Composed(counts.items()), self._adjacency)
 
 
 def _ask(counts: Counts, kind: str, at: float, adjacency: Adjacency) -> Bounds:

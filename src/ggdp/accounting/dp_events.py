@@ -140,7 +140,9 @@ def _sampled(steps: Steps, rate: float) -> Steps:
 
 
 def _noise_event(google: Any, mechanism: AdditiveNoise) -> Any:
-    noise, norm = mechanism.noise, mechanism.norm
+    noise, norm = mechanism.noise, mechanism.p
+    if mechanism.shift is not None:
+        raise ValueError("mechanism must not have a known shift, for which dp_accounting has no event")
     if noise.beta == 2.0:
         _known_norm(norm, 2.0, "GaussianDpEvent")
         return google.GaussianDpEvent(noise.scale / math.sqrt(2.0) / mechanism.sensitivity)

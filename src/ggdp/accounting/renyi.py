@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Renyi accounting: one release, Poisson sampling, composition.
 
-Throughout, the *gain* of order a is (a - 1) D_a. It is zero at a = 1 and convex in a (a logarithm of a moment generating
-function), so that a chord between two orders bounds it from above, and gains of a composition add up.
+Throughout, the *gain* of order a is (a - 1) D_a. It is zero at a = 1 and convex in a (a logarithm of a moment
+generating function), so that a chord between two orders bounds it from above, and gains of a composition add
+up.
 
-**Sampling** (REMOVE, whole orders; Mironov, Talwar, Zhang 2019, section 3.3). With g_k the gain of order k before sampling,
+**Sampling** (REMOVE, whole orders; Mironov, Talwar, Zhang 2019, section 3.3). With g_k the gain of order k
+before sampling,
 
-    e^gain  =  1 + sum over k = 2..a of  binomial(a, k) (1-q)^(a-k) q^k (e^{g_k} - 1),                                  (1)
+    e^gain  =  1 + sum over k = 2..a of  binomial(a, k) (1-q)^(a-k) q^k (e^{g_k} - 1),                     (1)
 
-increasing in each g_k: upper bounds go in, an upper bound comes out. ADD costs no more, because a reflection exchanges the two laws
-(docs/renyi.md has a short proof). `renyi_conversion` leads back to epsilon and delta.
+increasing in each g_k: upper bounds go in, an upper bound comes out. ADD costs no more, because a reflection
+exchanges the two laws (docs/renyi.md has a short proof). `renyi_conversion` leads back to epsilon and delta.
 """
 
 import math
@@ -39,8 +41,9 @@ def renyi_divergence(
         adjacency: which datasets are neighbours.
 
     Guarantees:
-        lower <= truth <= upper. For numbers and known worst shifts, at whole orders or without sampling, and not for
-        ADD alone with sampling, the two differ by 1e-10 relative; elsewhere `upper` is a bound and `lower` that of one coordinate, or zero.
+        lower <= truth <= upper. For numbers and known worst shifts, at whole orders or without sampling, and
+        not for ADD alone with sampling, the two differ by 1e-10 relative; elsewhere `upper` is a bound and
+        `lower` that of one coordinate, or zero.
 
     >>> from ggdp import AdditiveNoise, Gaussian
     >>> round(renyi_divergence(AdditiveNoise(Gaussian(std=2.0)), 8.0).estimate, 12)
@@ -60,7 +63,10 @@ def renyi_divergence(
 def _gain_bounds(step: AdditiveNoise, rate: float, adjacency: Adjacency, order: float) -> tuple[float, float]:
     """Gain of one step at one order, from below and from above."""
     if rate < 1.0 and adjacency is Adjacency.REPLACE:
-        raise ValueError("adjacency must be add-remove, add or remove for a sampled release, got replace: (1) does not cover it")
+        raise ValueError(
+            "adjacency must be add-remove, add or remove for a sampled release, got replace, which the "
+            "formula for sampling does not cover"
+        )
     worst = worst_shift(step, rate, adjacency)
     if worst is None:
         table = sampled_gains(worst_step_gains(step, rate, adjacency), rate)
@@ -70,7 +76,9 @@ def _gain_bounds(step: AdditiveNoise, rate: float, adjacency: Adjacency, order: 
         sizes = tuple((2.0 * size, count) for size, count in sizes)
 
     def before(orders: Array) -> Array:
-        return np.asarray(np.sum([count * gains(step.noise.beta, orders, size, math.inf) for size, count in sizes], axis=0))
+        return np.asarray(
+            np.sum([count * gains(step.noise.beta, orders, size, math.inf) for size, count in sizes], axis=0)
+        )
 
     if rate == 1.0:
         exact = float(before(np.array([order]))[0])
@@ -86,7 +94,8 @@ def _gain_bounds(step: AdditiveNoise, rate: float, adjacency: Adjacency, order: 
 
 
 def worst_step_gains(step: AdditiveNoise, rate: float, adjacency: Adjacency) -> Array:
-    """An upper bound, at each of `ORDERS`, of one step's gain before sampling, whatever the record and the direction."""
+    """An upper bound, at each of `ORDERS`, of one step's gain before sampling, whatever the record and the
+    direction."""
     worst = worst_shift(step, rate, adjacency)
     unit = step.sensitivity / step.noise.scale
     double = 2.0 if adjacency is Adjacency.REPLACE else 1.0
@@ -94,7 +103,9 @@ def worst_step_gains(step: AdditiveNoise, rate: float, adjacency: Adjacency) -> 
         once = double if step.dimension == 1 and step.shift is None else 1.0  # the others are doubled already
         return known_gains(step.noise.beta, tuple((once * size, count) for size, count in worst.sizes))
     if step.shift is not None:
-        return known_gains(step.noise.beta, tuple((abs(value) * unit, count) for value, count in step.shift if value))
+        return known_gains(
+            step.noise.beta, tuple((abs(value) * unit, count) for value, count in step.shift if value)
+        )
     return worst_gains(step.noise.beta, double * unit, step.p, float(step.dimension))
 
 
@@ -110,7 +121,7 @@ def sampled_gains(unsampled: Array, rate: float) -> Array:
     inner = np.interp(np.arange(2.0, top + 1.0), ORDERS[usable], unsampled[usable])
     at_whole = [amplified(inner, int(order), rate) for order in ORDERS[whole]]
     between = np.interp(ORDERS, [1.0, *ORDERS[whole]], [0.0, *at_whole]) * (1.0 + SLACK)
-    return np.where(ORDERS <= top, between, np.inf)
+    return np.where(top >= ORDERS, between, np.inf)
 
 
 def amplified(inner: Array, order: int, rate: float) -> float:

@@ -1,25 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """From Renyi divergences of the steps to epsilon and delta of their composition.
 
-**One order** (Canonne, Kamath, Steinke 2020, Proposition 12). With theta = a - 1, gain the sum of the steps' and C(theta) the largest
-value of (1 - e^-x) e^{-theta x} over x > 0,
+**One order** (Canonne, Kamath, Steinke 2020, Proposition 12). With theta = a - 1, gain the sum of the steps'
+and C(theta) the largest value of (1 - e^-x) e^{-theta x} over x > 0,
 
-    delta  <=  E_P[(1 - e^{epsilon - L})_+]  <=  C(theta) e^{gain - theta epsilon}.                                     (1)
+    delta  <=  E_P[(1 - e^{epsilon - L})_+]  <=  C(theta) e^{gain - theta epsilon}.                        (1)
 
-Several orders at once do no better: the logarithm of the right side before taking the sup is convex in theta and concave in x, so
-that sup and inf may be exchanged, and the law that is worst for the best order respects all other orders too.
+Several orders at once do no better: the logarithm of the right side before taking the sup is convex in theta
+and concave in x, so that sup and inf may be exchanged, and the law that is worst for the best order respects
+all other orders too.
 
-**Without rare losses.** At a small sampling rate a step's loss is rarely enormous, and its high moments explode before they can bring
-delta down. Let x = dP/dQ before sampling and E the event that x > e^c at some step. For any c,
+**Without rare losses.** At a small sampling rate a step's loss is rarely enormous, and its high moments
+explode before they can bring delta down. Let x = dP/dQ before sampling and E the event that x > e^c at some
+step. For any c,
 
-    delta  <=  P(E) + sup over A of (P - e^epsilon Q)(A without E),                                                    (2)
+    delta  <=  P(E) + sup over A of (P - e^epsilon Q)(A without E),                              (2)
 
 and (1) holds for the laws restricted to the complement of E, with moments
 
-    E_Q[x^k; x <= e^c]  <=  min over 1 <= j <= k of e^{g_j + (k - j) c}                                                (3)
+    E_Q[x^k; x <= e^c]  <=  min over 1 <= j <= k of e^{g_j + (k - j) c}                              (3)
 
-in the binomial formula (g_1 = 0: the j = 1 term is e^{(k-1) c}). P(E) is at most the sum over the steps of (q + (1-q) e^-c) P(x > e^c) with
-P(x > e^c) <= e^{g_j - (j-1) c} for every j > 1, because Q(x > e^c) <= e^-c P(x > e^c). Any c is valid; a few are tried.
+in the binomial formula (g_1 = 0: the j = 1 term is e^{(k-1) c}). P(E) is at most the sum over the steps of (q
++ (1-q) e^-c) P(x > e^c) with P(x > e^c) <= e^{g_j - (j-1) c} for every j > 1, because Q(x > e^c) <= e^-c P(x
+> e^c). Any c is valid; a few are tried.
 """
 
 import math
@@ -68,7 +71,9 @@ class RenyiSteps:
         return any(rate <= _LARGEST_RARE_RATE for _, rate, _ in self.steps)
 
     def _total(self) -> Array:
-        return np.asarray(np.sum([times * sampled_gains(gain, rate) for gain, rate, times in self.steps], axis=0))
+        return np.asarray(
+            np.sum([times * sampled_gains(gain, rate) for gain, rate, times in self.steps], axis=0)
+        )
 
     def _log_rare(self, cut: float) -> float:
         """log of a bound on P(E) of (2); only sampled steps are cut."""

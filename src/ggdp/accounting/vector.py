@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Vector releases without a known worst shift: a certified upper bound, explicit splits below it, and estimates.
+"""Vector releases without a known worst shift: a certified upper bound, explicit splits below it, and
+estimates.
 
 | route | answer |
 |---|---|
 | every step has a known worst shift | none of this file: the engines compose it, `Bounds` |
 | "certified renyi" | `Bounds`: Renyi over all splits above, the best explicit split below |
-| "certified hybrid" | `Bounds`: the l_1 norm is at most d^(1-1/p) times the l_p norm, and one coordinate is the worst in l_1 |
+| "certified hybrid" | `Bounds`: one coordinate as long as the l_1 norm can be, d^(1-1/p) times the l_p norm |
 | norm="matched", method="scanned", method="one-coordinate" | `Estimate` |
 
 docs/what-is-proved.md names the proof of each and the test that tries it.
@@ -30,7 +31,8 @@ from ggdp.privacy_loss.quadrature import CannotCertifyError
 
 METHODS = ("scanned", "one-coordinate")
 Ask = Callable[[Mechanism], Bounds]
-"""A question, epsilon at a delta or delta at an epsilon, asked of a mechanism whose steps have known worst shifts."""
+"""A question, epsilon at a delta or delta at an epsilon, asked of a mechanism whose steps have known worst
+shifts."""
 
 _MOST_STRETCH = 1.12  # beyond, the hybrid bound is worse than the Renyi one
 _MOST_SPLIT = 10**6
@@ -48,15 +50,20 @@ def check(mechanism: Mechanism, adjacency: Adjacency) -> None:
     if is_conjectured(mechanism):
         raise ValueError(
             'norm="matched" is not certified and gives an Estimate, which is no guarantee; give the number '
-            f"norm={next(step.p for step, _, _ in steps if isinstance(step.norm, str)):.6g} for a certified answer"
+            f"norm={next(step.p for step, _, _ in steps if isinstance(step.norm, str)):.6g} for a certified "
+            "answer, or calibrate with allow_estimate=True"
         )
-    if any(rate < 1.0 for _, rate, _ in steps) and adjacency is Adjacency.REPLACE and not has_worst_shifts(mechanism, adjacency):
+    if (
+        any(rate < 1.0 for _, rate, _ in steps)
+        and adjacency is Adjacency.REPLACE
+        and not has_worst_shifts(mechanism, adjacency)
+    ):
         raise ValueError(_REPLACE_MIXED)
 
 
 _REPLACE_MIXED = (
-    "adjacency must be add-remove, add or remove when a sampled step meets a vector release that only Renyi divergences bound, "
-    "got replace; account for add-remove"
+    "adjacency must be add-remove, add or remove when a sampled step meets a vector release that only Renyi "
+    "divergences bound, got replace; account for add-remove"
 )
 
 
@@ -78,7 +85,8 @@ def named(found: Bounds, mechanism: Mechanism, adjacency: Adjacency) -> Bounds:
 
 
 def one_coordinate(mechanism: Mechanism) -> Mechanism:
-    """The mechanism with all of a vector's shift in its largest coordinate: a lower bound of its cost, and a plan."""
+    """The mechanism with all of a vector's shift in its largest coordinate: a lower bound of its cost, and a
+    plan."""
     return _mapped(mechanism, _flat)
 
 
@@ -96,7 +104,11 @@ def answer(
     """
     if method is not None:
         arguments.one_of("method", method, METHODS, hint="or leave it out for the best certified route")
-        return _one_coordinate_estimate(mechanism, ask) if method == "one-coordinate" else _scanned(mechanism, adjacency, ask)
+        return (
+            _one_coordinate_estimate(mechanism, ask)
+            if method == "one-coordinate"
+            else _scanned(mechanism, adjacency, ask)
+        )
     leaves = _leaves(mechanism)
     if not leaves or all(step.dimension == 1 for step, _ in leaves):
         return None
@@ -107,13 +119,15 @@ def answer(
         return None
     if adjacency is Adjacency.REPLACE and any(rate < 1.0 for _, rate, _ in steps):
         raise ValueError(_REPLACE_MIXED)
-    gains = RenyiSteps(tuple((worst_step_gains(step, rate, adjacency), rate, times) for step, rate, times in steps))
+    gains = RenyiSteps(
+        tuple((worst_step_gains(step, rate, adjacency), rate, times) for step, rate, times in steps)
+    )
     upper, how = bound.above(gains), "certified renyi"
     stretched = _stretched(mechanism)
     if stretched is not None:
         other = ask(stretched).upper
         upper, how = (other, "certified hybrid") if other < upper else (upper, how)
-    upper = min(upper, bound.pure(_largest_loss(steps, adjacency)))
+    upper = min(upper, bound.pure(_largest_l1_loss(steps, adjacency)))
     flat = ask(one_coordinate(mechanism))
     lower, estimate = flat.lower, flat.estimate
     for parts in _quick_splits(mechanism, adjacency):
@@ -147,7 +161,9 @@ class EpsilonAt:
             saddle = saddle_for_log_delta(plan, self.log_delta)
             if not 0.0 < saddle.epsilon < _MOST_LOSS:
                 return 0.0
-            found = crossing(contour.draw(parts, plan, saddle), self.log_delta, saddle.epsilon, 2.0 * saddle.deviation)
+            found = crossing(
+                contour.draw(parts, plan, saddle), self.log_delta, saddle.epsilon, 2.0 * saddle.deviation
+            )
             return max(found.lower, 0.0)
         except CannotCertifyError:
             return 0.0
@@ -187,7 +203,9 @@ Bound = EpsilonAt | DeltaAt
 def _leaves(mechanism: Mechanism) -> list[tuple[AdditiveNoise, float]]:
     """Noise and rate of every step; none if a step is not additive noise, which is then not for this file."""
     parts = mechanism.parts if isinstance(mechanism, Composed) else ((mechanism, 1),)
-    steps = [(step.mechanism, step.rate) if isinstance(step, PoissonSampled) else (step, 1.0) for step, _ in parts]
+    steps = [
+        (step.mechanism, step.rate) if isinstance(step, PoissonSampled) else (step, 1.0) for step, _ in parts
+    ]
     noisy = [(step, rate) for step, rate in steps if isinstance(step, AdditiveNoise)]
     return noisy if len(noisy) == len(steps) else []
 
@@ -217,7 +235,8 @@ def _flat(step: AdditiveNoise, rate: float) -> AdditiveNoise:
 
 
 def _stretched(mechanism: Mechanism) -> Mechanism | None:
-    """One coordinate that holds the l_1 norm of any shift, where that is not much longer; it dominates by the hybrid argument."""
+    """One coordinate that holds the l_1 norm of any shift, where that is not much longer; it dominates by the
+    hybrid argument."""
     longest = 1.0
 
     def stretch(step: AdditiveNoise, rate: float) -> AdditiveNoise:
@@ -239,7 +258,16 @@ def _stretched(mechanism: Mechanism) -> Mechanism | None:
     return stretched if longest <= _MOST_STRETCH else None
 
 
-def _largest_loss(steps: list[tuple[AdditiveNoise, float, int]], adjacency: Adjacency) -> float:
+def largest_loss(mechanism: Mechanism, adjacency: Adjacency) -> float:
+    """An upper bound of the loss, which is the mechanism's epsilon at delta = 0; infinite for noise other
+    than Laplace's."""
+    if not has_worst_shifts(mechanism, adjacency):
+        return _largest_l1_loss(checked_steps(mechanism, adjacency), adjacency)
+    worst = directions(mechanism, adjacency)
+    return max(math.fsum(times * pair.supremum for pair, times in parts) for parts in worst)
+
+
+def _largest_l1_loss(steps: list[tuple[AdditiveNoise, float, int]], adjacency: Adjacency) -> float:
     """The largest loss of Laplace releases: the l_1 norm of the shift, sampled; infinite for other noise."""
     total = 0.0
     for step, rate, times in steps:
@@ -253,12 +281,13 @@ def _largest_loss(steps: list[tuple[AdditiveNoise, float, int]], adjacency: Adja
 def _l1_norm(step: AdditiveNoise) -> float:
     unit = step.sensitivity / step.noise.scale
     if step.shift is not None:
-        return unit * math.fsum(abs(value) * count for value, count in step.shift)
-    return unit * float(step.dimension) ** (1.0 - 1.0 / step.p)
+        return unit * float(math.fsum(abs(value) * count for value, count in step.shift))
+    return float(unit * float(step.dimension) ** (1.0 - 1.0 / step.p))
 
 
 def _quick_splits(mechanism: Mechanism, adjacency: Adjacency) -> list[Parts]:
-    """The shift of every unsampled step spread equally over all coordinates; sampled steps keep one coordinate."""
+    """The shift of every unsampled step spread equally over all coordinates; sampled steps keep one
+    coordinate."""
     most = max(step.dimension for step, _ in _leaves(mechanism))
     candidates = {int(min(most, _MOST_SPLIT)), int(min(most, 10)), 2}
     found = []
@@ -297,7 +326,7 @@ def _conjectured(mechanism: Mechanism, adjacency: Adjacency, ask: Ask, bound: Bo
 
 
 def _one_coordinate_estimate(mechanism: Mechanism, ask: Ask) -> Estimate:
-    caveat = "a shift spread over several coordinates can cost more than a shift of one; leave method out for a bound"
+    caveat = "a shift spread over several coordinates can cost more; leave method out for a bound"
     return Estimate(ask(one_coordinate(mechanism)).estimate, "one-coordinate", caveat)
 
 
@@ -306,8 +335,8 @@ def _scanned(mechanism: Mechanism, adjacency: Adjacency, ask: Ask) -> Estimate:
     leaves = _leaves(mechanism)
     if any(rate < 1.0 and worst_shift(step, rate, adjacency) is None for step, rate in leaves):
         raise ValueError(
-            'method must be None or "one-coordinate" for a Poisson-sampled vector, got \'scanned\': sampled, a split is no '
-            "longer a composition of its coordinates; leave method out for a certified bound"
+            "method must be left out, or be one-coordinate, for a Poisson-sampled vector, got "
+            "'scanned': once sampled, a split is no composition of its coordinates; leave method out for a certified bound"
         )
     most = max(step.dimension for step, _ in leaves)
     counts = [count for count in _SPLITS if count < most] + ([int(most)] if most <= _SPLITS[-1] else [])
@@ -317,4 +346,3 @@ def _scanned(mechanism: Mechanism, adjacency: Adjacency, ask: Ask) -> Estimate:
         best, at = (value, count) if value > best else (best, at)
     caveat = f"only equal splits were tried, the worst over {at} coordinates; leave method out for a bound"
     return Estimate(best, "scanned", caveat)
-

@@ -2,6 +2,7 @@
 """Accounting inverted: the noise, the steps or the rate that a privacy target allows."""
 
 from ggdp.calibration.calibrated import Calibrated
+from ggdp.calibration.estimated import EstimatedScale
 from ggdp.calibration.outliers import (
     LeastOutliers,
     best_beta_for_outliers,
@@ -14,6 +15,7 @@ from ggdp.calibration.steps import calibrate_steps
 
 __all__ = [
     "Calibrated",
+    "EstimatedScale",
     "LeastOutliers",
     "best_beta_for_outliers",
     "calibrate_rate",

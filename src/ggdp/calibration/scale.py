@@ -2,10 +2,13 @@
 """The smallest noise that meets a target."""
 
 import math
+from functools import partial
+from typing import Literal, overload
 
 from ggdp import arguments
 from ggdp.accounting import Bounds
 from ggdp.calibration.calibrated import Calibrated, run_of
+from ggdp.calibration.estimated import EstimatedScale, Method, estimated_scale
 from ggdp.calibration.search import LogAxis
 from ggdp.calibration.solve import resolution, solve
 from ggdp.calibration.target import Target
@@ -14,6 +17,7 @@ from ggdp.mechanisms import AdditiveNoise, Adjacency, Mechanism
 from ggdp.privacy_loss.dominating import NOISE_MULTIPLIER
 
 
+@overload
 def calibrate_scale(
     *,
     beta: float,
@@ -22,8 +26,41 @@ def calibrate_scale(
     rate: float = 1.0,
     steps: int = 1,
     sensitivity: float = 1.0,
+    norm: float | str | None = None,
+    dimension: int | float = 1,
     adjacency: Adjacency = Adjacency.ADD_REMOVE,
-) -> Calibrated:
+    method: None = None,
+    allow_estimate: Literal[False] = False,
+) -> Calibrated: ...
+@overload
+def calibrate_scale(
+    *,
+    beta: float,
+    epsilon: float,
+    delta: float,
+    rate: float = 1.0,
+    steps: int = 1,
+    sensitivity: float = 1.0,
+    norm: float | str | None = None,
+    dimension: int | float = 1,
+    adjacency: Adjacency = Adjacency.ADD_REMOVE,
+    method: Method | None = None,
+    allow_estimate: bool,
+) -> Calibrated | EstimatedScale: ...
+def calibrate_scale(
+    *,
+    beta: float,
+    epsilon: float,
+    delta: float,
+    rate: float = 1.0,
+    steps: int = 1,
+    sensitivity: float = 1.0,
+    norm: float | str | None = None,
+    dimension: int | float = 1,
+    adjacency: Adjacency = Adjacency.ADD_REMOVE,
+    method: Method | None = None,
+    allow_estimate: bool = False,
+) -> Calibrated | EstimatedScale:
     """The smallest scale of Generalized Gaussian noise for which a run is (epsilon, delta)-private.
 
     Args:
@@ -33,7 +70,12 @@ def calibrate_scale(
         rate: Poisson sampling probability of each step, in [1e-7, 1].
         steps: number of steps, at most 10^7.
         sensitivity: most one record moves a step's value.
+        norm: in which the sensitivity of a vector is measured; beta if left out.
+        dimension: of a step's value, up to 10^9 or infinity.
         adjacency: which datasets are neighbours.
+        method: "scanned" or "one-coordinate", which estimate epsilon without a guarantee; so does
+        norm="matched". allow_estimate: True to calibrate to such an estimate all the same; the answer is then
+        no `Calibrated`.
 
     Guarantees:
         1. The certified upper bound of epsilon at `delta`, `achieved.upper`, is at most `epsilon`.
@@ -49,13 +91,16 @@ def calibrate_scale(
     (2.01607, True, True)
     """
     target = Target(epsilon, delta, adjacency)
+    if method is not None or (allow_estimate and isinstance(norm, str) and dimension != 1):
+        step = partial(AdditiveNoise, sensitivity=sensitivity, norm=norm, dimension=dimension)
+        return estimated_scale(target, beta, step, rate, steps, method, allow_estimate)
     sensitivity = arguments.real("sensitivity", sensitivity, above=0.0)
     rate = arguments.real("rate", rate, above=0.0, most=1.0)
     steps = arguments.whole("steps", steps)
 
     def step_at(precision: float) -> AdditiveNoise:
         scale = math.sqrt(2.0) * sensitivity / precision
-        return AdditiveNoise(GeneralizedGaussian(beta, scale), sensitivity)
+        return AdditiveNoise(GeneralizedGaussian(beta, scale), sensitivity, norm, dimension)
 
     def at(precision: float) -> Mechanism:
         return run_of(step_at(precision), rate, steps)

@@ -5,7 +5,7 @@ import math
 from dataclasses import dataclass
 
 from ggdp import arguments
-from ggdp.accounting import Bounds
+from ggdp.accounting import Bounds, vector
 from ggdp.accounting import delta as delta_of
 from ggdp.accounting import epsilon as epsilon_of
 from ggdp.accounting.questions import MOST_EPSILON
@@ -52,7 +52,7 @@ class Target:
 
     def check(self, mechanism: Mechanism) -> None:
         """Refuse, before any search, a mechanism that the accountant does not cover."""
-        directions(mechanism, self.adjacency)
+        vector.check(mechanism, self.adjacency)
 
     def judge(self, mechanism: Mechanism) -> Verdict:
         """Compare with the budget: by delta where that is the cheap or the only question, else by epsilon.
@@ -89,7 +89,8 @@ class Target:
 
     def planned_excess(self, mechanism: Mechanism) -> float:
         """About log(epsilon / target), by the saddle-point method; good for a start, never a bound."""
-        epsilons = [self._planned_epsilon(parts) for parts in directions(mechanism, self.adjacency)]
+        plan = vector.one_coordinate(mechanism)  # of a vector no worst shift may be known
+        epsilons = [self._planned_epsilon(parts) for parts in directions(plan, self.adjacency)]
         return _log_ratio(max(epsilons), self.epsilon)
 
     def _planned_epsilon(self, parts: Parts) -> float:

@@ -3,7 +3,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from ggdp import arguments
 from ggdp.distributions import GeneralizedGaussian
@@ -20,12 +20,15 @@ class AdditiveNoise:
     Attributes:
         noise: of every coordinate, independent.
         sensitivity: the most one record moves f.
-        norm: p in [1, inf]; beta of the noise if left out; or "matched", for 1 < beta < 2, the norm slightly below beta in
-            which one coordinate is conjectured to be the worst case. For a single number every norm is the same.
-        dimension: how many numbers f has: 1, the default, up to 10^9, or infinity for an answer that holds for any.
-        shift: what one record does to f where that is known: f moves by exactly sensitivity * shift, for whichever
-            neighbours are asked about. A sequence of numbers, or of pairs (value, count) for long ones; kept as pairs in
-            order. `dimension` follows from it.
+        norm: p in [1, inf]; beta of the noise if left out; or "matched", for 1 < beta < 2, the norm slightly
+        below beta in
+            which one coordinate is conjectured to be the worst case. For a single number every norm is the
+            same.
+        dimension: how many numbers f has: 1, the default, up to 10^9, or infinity for an answer that holds
+        for any. shift: what one record does to f where that is known: f moves by exactly sensitivity * shift,
+        for whichever
+            neighbours are asked about. A sequence of numbers, or of pairs (value, count) for long ones; kept
+            as pairs in order. `dimension` follows from it.
 
     >>> from ggdp import Laplace
     >>> AdditiveNoise(Laplace(scale=2.0), shift=(1, -1, 1)).shift
@@ -61,15 +64,22 @@ class AdditiveNoise:
         beta = self.noise.beta
         if isinstance(self.norm, str):
             arguments.one_of("norm", self.norm, (MATCHED,), hint="or give a number p in [1, inf]")
-            arguments.real("beta", beta, above=1.0, below=2.0, hint='norm="matched" is only for such noise; give norm=p')
+            arguments.real(
+                "beta", beta, above=1.0, below=2.0, hint='norm="matched" is only for such noise; give norm=p'
+            )
             return MATCHED
         return arguments.extended_real("norm", beta if self.norm is None else self.norm, least=1.0)
 
     def _checked_dimension(self) -> int | float:
-        if isinstance(self.dimension, float) and math.isinf(self.dimension) and self.dimension > 0.0 and self.shift is None:
+        if (
+            isinstance(self.dimension, float)
+            and math.isinf(self.dimension)
+            and self.dimension > 0.0
+            and self.shift is None
+        ):
             return math.inf
         hint = "or math.inf for a guarantee that holds in every dimension"
-        given = arguments.whole("dimension", self.dimension, most=MOST_DIMENSION, hint=hint)  # type: ignore[arg-type]
+        given = arguments.whole("dimension", cast(int, self.dimension), most=MOST_DIMENSION, hint=hint)
         if self.shift is None:
             return given
         known = sum(count for _, count in self.shift)

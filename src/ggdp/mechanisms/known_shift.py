@@ -23,7 +23,9 @@ def compressed(shift: Any) -> Shift:
     Raises:
         ValueError: Not a sequence of finite numbers or pairs, all of them zero, or more than 10^9 of them.
     """
-    arguments.instance("shift", shift, (Iterable,), hint="give a tuple such as (1, -1), or pairs (value, count)")
+    arguments.instance(
+        "shift", shift, (Iterable,), hint="give a tuple such as (1, -1), or pairs (value, count)"
+    )
     listed = list(shift)
     if any(isinstance(entry, (tuple, list)) for entry in listed):
         counts = _counted(listed)
@@ -41,7 +43,9 @@ def _counted(entries: list[Any]) -> dict[float, int]:
     counts: dict[float, int] = {}
     for entry in entries:
         if not (isinstance(entry, (tuple, list)) and len(entry) == 2):
-            raise ValueError(f"shift must hold numbers, or pairs (value, count) throughout, got {arguments.shown(entry)}")
+            raise ValueError(
+                f"shift must hold numbers, or pairs (value, count) throughout, got {arguments.shown(entry)}"
+            )
         value = arguments.real("value in shift", entry[0]) + 0.0
         counts[value] = counts.get(value, 0) + arguments.whole("count in shift", entry[1])
     return counts

@@ -12,6 +12,7 @@ from ggdp import arguments
 from ggdp.distributions import GeneralizedGaussian
 from ggdp.mechanisms.additive_noise import AdditiveNoise
 from ggdp.mechanisms.composed import Composed
+from ggdp.mechanisms.custom import CustomMechanism
 from ggdp.mechanisms.poisson_sampled import PoissonSampled
 
 VERSION = 1
@@ -54,7 +55,7 @@ def from_dict_as(kind: type[M], data: dict[str, Any]) -> M:
     return mechanism
 
 
-def _describe(mechanism: Mechanism) -> dict[str, Any]:
+def _describe(mechanism: Mechanism | CustomMechanism) -> dict[str, Any]:
     match mechanism:
         case AdditiveNoise(dimension=1, shift=None):
             return {"kind": "additive-noise", **_noise_and_norm(mechanism)}

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a mechanism and an adjacency to the worst pairs of output laws, one list per direction.
 
-Each direction is composed on its own and the worse answer taken at the end: composing the worse of the two at every
-step is not valid in general (Lebeda, Regehr, Kamath, Steinke 2024). The proofs that these pairs dominate every record are in
-docs/adjacency.md for a number and in docs/vector-releases.md for a vector; tests/privacy_loss/test_dominating.py tries them
-against brute force. Vectors for which no dominating pair is known are refused here; `accounting.vector` bounds them.
+Each direction is composed on its own and the worse answer taken at the end: composing the worse of the two at
+every step is not valid in general (Lebeda, Regehr, Kamath, Steinke 2024). The proofs that these pairs
+dominate every record are in docs/adjacency.md for a number and in docs/vector-releases.md for a vector;
+tests/privacy_loss/test_dominating.py tries them against brute force. Vectors for which no dominating pair is
+known are refused here; `accounting.vector` bounds them.
 """
 
 import math
@@ -70,11 +71,12 @@ def checked_steps(mechanism: Mechanism, adjacency: Adjacency) -> list[tuple[Addi
 
 
 def worst_shift(step: AdditiveNoise, rate: float, adjacency: Adjacency) -> WorstShift | None:
-    """The one shift that dominates every shift the step allows, where there is a proof; None where there is none.
+    """The one shift that dominates every shift the step allows, where there is a proof; None where there is
+    none.
 
     Guarantees:
-        For every x >= 0 the hockey-stick divergence of order x of any allowed shift, Poisson-sampled at `rate` in the
-        direction given, is at most that of `sizes`.
+        For every x >= 0 the hockey-stick divergence of order x of any allowed shift, Poisson-sampled at
+        `rate` in the direction given, is at most that of `sizes`.
     """
     factor = (2.0 if adjacency is Adjacency.REPLACE else 1.0) * step.sensitivity / step.noise.scale
     if step.shift is not None:
@@ -118,13 +120,14 @@ def _checked(step: Step, adjacency: Adjacency) -> tuple[AdditiveNoise, float]:
         return noise, rate
     if math.isinf(noise.dimension) and noise.p > 2.0:
         raise ValueError(
-            f"dimension must be finite when norm is above 2, got norm={noise.norm} and dimension={noise.dimension}: spread over "
-            "ever more coordinates such a shift costs without bound; give the dimension, or clip in a norm of at most 2"
+            f"dimension must be finite when norm is above 2, got norm={noise.norm} and dimension=inf: spread "
+            "over ever more coordinates such a shift costs without bound; give the dimension, or a norm of "
+            "at most 2"
         )
     if rate < 1.0 and adjacency is Adjacency.REPLACE:
         raise ValueError(
-            "adjacency must be add-remove, add or remove for a Poisson-sampled vector, got replace: which two records are the "
-            "worst is not known there; account for add-remove, or release without sampling"
+            "adjacency must be add-remove, add or remove for a Poisson-sampled vector, got replace: which "
+            "two records are the worst is not known there; account for add-remove, or do not sample"
         )
     _check_largest(noise)
     return noise, rate
@@ -137,7 +140,9 @@ def _check_largest(noise: AdditiveNoise) -> None:
     if multiplier < NOISE_MULTIPLIER.least:
         NOISE_MULTIPLIER.check(multiplier)
     if noise.shift is None:
-        arguments.real("noise_multiplier", multiplier, least=NOISE_MULTIPLIER.least, most=NOISE_MULTIPLIER.most)
+        arguments.real(
+            "noise_multiplier", multiplier, least=NOISE_MULTIPLIER.least, most=NOISE_MULTIPLIER.most
+        )
 
 
 def _pairs(step: AdditiveNoise, rate: float, direction: Adjacency) -> Parts:

@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Renyi divergence between unit-scale noise and the same noise moved by one number, for many orders at once.
+"""The Renyi divergence between unit-scale noise and the same noise moved by one number, for many orders at
+once.
 
 With p and q the two densities, l = log p/q and a the order, the *gain* is
 
     gain_a(m) = (a - 1) D_a(p || q) = log E_q[(p/q)^a].
 
-Moved so that the two centres are +-h, h = m/2, reflection y -> -y exchanges p and q. Averaging the integrand with its
-reflection, and subtracting (p + q)/2, which integrates to one,
+Moved so that the two centres are +-h, h = m/2, reflection y -> -y exchanges p and q. Averaging the integrand
+with its reflection, and subtracting (p + q)/2, which integrates to one,
 
     e^gain - 1  =  integral of sqrt(p q) [cosh((a - 1/2) l) - cosh(l / 2)]
-                =  integral of sqrt(p q) 2 sinh(a l / 2) sinh((a - 1) l / 2):                                        (1)
+                =  integral of sqrt(p q) 2 sinh(a l / 2) sinh((a - 1) l / 2):                              (1)
 
-every term is positive, so a tiny shift, or an order next to one, costs no digits. The integrand is even and analytic but for
-the kink at y = h; Gauss-Legendre panels are graded towards it by factors of four, on which 16 nodes leave 3^-32.
+every term is positive, so a tiny shift, or an order next to one, costs no digits. The integrand is even and
+analytic but for the kink at y = h; Gauss-Legendre panels are graded towards it by factors of four, on which
+16 nodes leave 3^-32.
 
-The relative error is below 1e-10 for orders up to 1e5 (tests/privacy_loss/test_renyi_divergence.py, against mpmath);
-`SLACK` is what upper bounds are raised by on its account.
+The relative error is below 1e-10 for orders up to 1e5 (tests/privacy_loss/test_renyi_divergence.py, against
+mpmath); `SLACK` is what upper bounds are raised by on its account.
 """
 
 import math
@@ -37,7 +39,8 @@ def gains(beta: float, orders: Array, shift: float, largest: float = LARGEST_GAI
     """gain_a(shift) for each order a > 1; infinite where it exceeds `largest`.
 
     Guarantees:
-        Relative error below 1e-10. Non-decreasing and convex in the shift; convex in the order, zero at order one.
+        Relative error below 1e-10. Non-decreasing and convex in the shift; convex in the order, zero at order
+        one.
 
     >>> gains(2.0, np.array([3.0]), 0.5)  # a (a - 1) m^2
     array([1.5])
@@ -88,16 +91,24 @@ def _peak_gain(beta: float, orders: Array, shift: float) -> Array:
 
 def _by_quadrature(beta: float, orders: Array, shift: float) -> Array:
     half = 0.5 * shift
-    edges = np.concatenate([half - _graded(half, beta, half)[::-1], half + _graded(_reach(beta, orders, shift), beta, half)[1:]])
+    edges = np.concatenate(
+        [half - _graded(half, beta, half)[::-1], half + _graded(_reach(beta, orders, shift), beta, half)[1:]]
+    )
     middle, radius = 0.5 * (edges[1:] + edges[:-1]), 0.5 * np.diff(edges)
     y = (middle[:, None] + radius[:, None] * _NODES).ravel()
     weight = (radius[:, None] * _WEIGHTS).ravel()
     odds = _log_odds(beta, y, half)
     log_root = -0.5 * ((y + half) ** beta + np.abs(y - half) ** beta)
-    log_root += np.log(weight) - math.lgamma(1.0 + 1.0 / beta) - math.log(2.0)  # both halves of an even integrand
+    log_root += (
+        np.log(weight) - math.lgamma(1.0 + 1.0 / beta) - math.log(2.0)
+    )  # both halves of an even integrand
     exponent = log_root + (orders[:, None] - 0.5) * odds
     peak = exponent.max(axis=1)
-    terms = np.exp(exponent - peak[:, None]) * np.expm1(-orders[:, None] * odds) * np.expm1(-(orders[:, None] - 1.0) * odds)
+    terms = (
+        np.exp(exponent - peak[:, None])
+        * np.expm1(-orders[:, None] * odds)
+        * np.expm1(-(orders[:, None] - 1.0) * odds)
+    )
     return np.asarray(np.logaddexp(0.0, peak + np.log(terms.sum(axis=1))))
 
 
@@ -106,7 +117,9 @@ def _log_odds(beta: float, y: Array, half: float) -> Array:
     far = y > 4.0 * half
     safe = np.where(far, y, 8.0 * half)
     share = half / safe
-    apart = safe**beta * np.exp(beta * np.log1p(-share)) * np.expm1(beta * (np.log1p(share) - np.log1p(-share)))
+    apart = (
+        safe**beta * np.exp(beta * np.log1p(-share)) * np.expm1(beta * (np.log1p(share) - np.log1p(-share)))
+    )
     return np.where(far, apart, (y + half) ** beta - np.abs(y - half) ** beta)
 
 
@@ -123,11 +136,16 @@ def _reach(beta: float, orders: Array, shift: float) -> float:
 
 def _width(beta: float, y: float) -> float:
     """How long a panel at y may be: about two deviations of a tilted density that peaks there."""
-    return 2.0 / math.sqrt(1.0 + beta**2 * y ** (beta - 2.0)) if beta > 2.0 else max(1.5, y ** (1.0 - 0.5 * beta))
+    return (
+        2.0 / math.sqrt(1.0 + beta**2 * y ** (beta - 2.0))
+        if beta > 2.0
+        else max(1.5, y ** (1.0 - 0.5 * beta))
+    )
 
 
 def _graded(length: float, beta: float, half: float) -> Array:
-    """Panel edges from 0, the kink, to `length`: graded, and nowhere wider than a tilted density can be narrow."""
+    """Panel edges from 0, the kink, to `length`: graded, and nowhere wider than a tilted density can be
+    narrow."""
     edges, here = [0.0], min(_INNERMOST * half, length)
     while here < length:
         edges.append(here)

@@ -1,26 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a shift may be spread over coordinates, and the most Renyi divergence that any spreading has.
 
-Let gain_a(m) be that of one coordinate (`renyi_divergence`), s the largest shift in the l_p norm, d the dimension. The gain of a
-vector is the sum over its coordinates, so what is wanted is
+Let gain_a(m) be that of one coordinate (`renyi_divergence`), s the largest shift in the l_p norm, d the
+dimension. The gain of a vector is the sum over its coordinates, so what is wanted is
 
     W = sup of sum gain_a(m_i)  subject to  sum (m_i / s)^p <= 1,    i = 1..d.
 
 For any price x >= 0, with c(x) = sup over m in [0, s] of gain_a(m) - x (m/s)^p (which is >= 0, take m = 0),
 
-    W  <=  sum (x (m_i/s)^p + c(x))  <=  x + d c(x).                                                                (1)
+    W  <=  sum (x (m_i/s)^p + c(x))  <=  x + d c(x).                              (1)
 
-The best price makes (1) equal d E(1/d), E the upper concave envelope of u -> gain_a(s u^(1/p)). Any price is valid, so nothing
-about the search for it has to be trusted; c(x) alone does. gain_a is convex in m (it is the logarithm of an integral of functions
-log-convex in m) and zero at zero. Hence it lies below its chords: on each cell of a grid of m, alpha + gamma m - x (m/s)^p is
-concave and its largest value has a closed form. Near zero, where chords would be too crude for d = infinity,
+The best price makes (1) equal d E(1/d), E the upper concave envelope of u -> gain_a(s u^(1/p)). Any price is
+valid, so nothing about the search for it has to be trusted; c(x) alone does. gain_a is convex in m (it is the
+logarithm of an integral of functions log-convex in m) and zero at zero. Hence it lies below its chords: on
+each cell of a grid of m, alpha + gamma m - x (m/s)^p is concave and its largest value has a closed form. Near
+zero, where chords would be too crude for d = infinity,
 
-    gain_a(m) <= a (a-1)/2 F m^2   for m <= m_1,    F = E[ w(y)^2 sinhc(a m_1 w(y) / 2)^2 ],                           (2)
+    gain_a(m) <= a (a-1)/2 F m^2   for m <= m_1,    F = E[ w(y)^2 sinhc(a m_1 w(y) / 2)^2 ],               (2)
 
-y of density proportional to e^{-|y|^beta} and w(y) a bound of |l|/m for all m <= m_1: in the notation of `renyi_divergence`
-sqrt(p q) <= that density by convexity of |y|^beta, and |l| <= m beta |y|^(beta-1) for beta <= 2, because the slope of |y|^beta is
-concave for y > 0 and odd; for beta > 2 it is convex, and its mean over [y-h, y+h] grows with h. docs/vector-releases.md has the
-proofs in full; tests/privacy_loss/test_worst_split.py tries splits against the bound.
+y of density proportional to e^{-|y|^beta} and w(y) a bound of |l|/m for all m <= m_1: in the notation of
+`renyi_divergence` sqrt(p q) <= that density by convexity of |y|^beta, and |l| <= m beta |y|^(beta-1) for beta
+<= 2, because the slope of |y|^beta is concave for y > 0 and odd; for beta > 2 it is convex, and its mean over
+[y-h, y+h] grows with h. docs/vector-releases.md has the proofs in full;
+tests/privacy_loss/test_worst_split.py tries splits against the bound.
 """
 
 import math
@@ -49,15 +51,21 @@ def _order_list() -> Array:
 
 
 ORDERS = _order_list()
-_SHIFTS = _LARGEST_SHIFT * np.exp(-_SPACING * np.arange(math.ceil(math.log(_LARGEST_SHIFT * _MOST_ORDER * 2.0 / _SMALL) / _SPACING)))[::-1]
+_SHIFTS = (
+    _LARGEST_SHIFT
+    * np.exp(
+        -_SPACING * np.arange(math.ceil(math.log(_LARGEST_SHIFT * _MOST_ORDER * 2.0 / _SMALL) / _SPACING))
+    )[::-1]
+)
 
 
 def worst_gains(beta: float, shift: float, p: float, dimension: float) -> Array:
     """An upper bound, for each of `ORDERS`, of the gain of any vector whose l_p norm is at most `shift`.
 
     Guarantees:
-        Valid for every split over at most `dimension` coordinates; non-decreasing in the dimension, and bounded in it for
-        p <= 2. Infinite where an order is of no use, and everywhere for p > 2 and infinite dimension.
+        Valid for every split over at most `dimension` coordinates; non-decreasing in the dimension, and
+        bounded in it for p <= 2. Infinite where an order is of no use, and everywhere for p > 2 and infinite
+        dimension.
     """
     one = one_coordinate(beta, shift)
     if dimension == 1 or p == 1.0:  # convex and zero at zero: no split gains in the l_1 norm
@@ -71,7 +79,8 @@ def worst_gains(beta: float, shift: float, p: float, dimension: float) -> Array:
 
 
 def known_gains(beta: float, shifts: tuple[tuple[float, int], ...]) -> Array:
-    """The gain, for each of `ORDERS`, of a vector of known shifts given as pairs (size, count); rounded up."""
+    """The gain, for each of `ORDERS`, of a vector of known shifts given as pairs (size, count); rounded
+    up."""
     return _raised(np.sum([count * one_coordinate(beta, size) for size, count in shifts], axis=0))
 
 
@@ -147,7 +156,8 @@ def _worst(beta: float, index: int, shift: float, p: float, dimension: float) ->
 
 @dataclass(frozen=True)
 class _Cells:
-    """Upper bounds of one order's gain over [0, largest]: quadratic up to `edge[0]`, then chords between the edges."""
+    """Upper bounds of one order's gain over [0, largest]: quadratic up to `edge[0]`, then chords between the
+    edges."""
 
     edge: Array
     gain: Array
@@ -180,7 +190,7 @@ class _Cells:
             tiny = self.edge[0] * np.geomspace(1e-9, 1.0, 181)
             near = 2.0 / p * self.quadratic * tiny**2 / (tiny / self.edge[-1]) ** p
             prices = np.concatenate([prices, near])
-        return prices[np.isfinite(prices)]
+        return np.asarray(prices[np.isfinite(prices)])
 
     def surplus(self, prices: Array, p: float) -> Array:
         """c(x) of (1) for each price x."""
@@ -194,9 +204,11 @@ class _Cells:
             first = self.edge[0]
             at_zero = np.full(len(prices), first)
             if p > 2.0:
-                at_zero = np.minimum((2.0 * self.quadratic * largest**p / (p * prices)) ** (1.0 / (p - 2.0)), first)
+                at_zero = np.minimum(
+                    (2.0 * self.quadratic * largest**p / (p * prices)) ** (1.0 / (p - 2.0)), first
+                )
             near = self.quadratic * at_zero**2 - prices * (at_zero / largest) ** p
-        return np.maximum(inside, np.maximum(near, 0.0))
+        return np.asarray(np.maximum(inside, np.maximum(near, 0.0)))
 
     def highest_ratio(self, p: float) -> float:
         """sup of gain / (m/s)^p for p <= 2."""
