@@ -16,7 +16,7 @@ def is_pure(mechanism: Mechanism, epsilon: float, adjacency: Adjacency) -> bool:
     composed = mechanism if isinstance(mechanism, Composed) else Composed(mechanism)
     total = Fraction(0)
     for step, times in composed.parts:
-        if not isinstance(step, AdditiveNoise) or step.noise.beta != 1.0 or step.dimension != 1:
+        if not isinstance(step, AdditiveNoise) or step.noise.beta != 1.0 or step.dimension != 1 or step.shift:
             return False
         total += times * Fraction(step.sensitivity) / Fraction(step.noise.scale)
     return total * (2 if adjacency is Adjacency.REPLACE else 1) <= Fraction(epsilon)
