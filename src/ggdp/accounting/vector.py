@@ -335,8 +335,8 @@ def _scanned(mechanism: Mechanism, adjacency: Adjacency, ask: Ask) -> Estimate:
     leaves = _leaves(mechanism)
     if any(rate < 1.0 and worst_shift(step, rate, adjacency) is None for step, rate in leaves):
         raise ValueError(
-            "method must be left out, or be one-coordinate, for a Poisson-sampled vector, got "
-            "'scanned': once sampled, a split is no composition of its coordinates; leave method out for a certified bound"
+            "method must be left out, or be one-coordinate, for a Poisson-sampled vector, got scanned: once "
+            "sampled, a split is no composition of its coordinates; leave method out for a certified bound"
         )
     most = max(step.dimension for step, _ in leaves)
     counts = [count for count in _SPLITS if count < most] + ([int(most)] if most <= _SPLITS[-1] else [])

@@ -38,7 +38,7 @@ _FRACTIONS = (1.02, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5, 1.65, 1.8, 2.25, 2.5, 2
 _EVERY_ORDER_TO = 48
 _MOST_ORDER = 60_000.0
 _GROWTH = 1.12  # of the orders beyond
-_LARGEST_SHIFT = 5.0
+_LARGEST_SHIFT = 80.0
 _SPACING = 0.1  # of the grid of log shifts: chords are 0.1% off at most
 _SMALL = 0.01  # order times shift up to which (2) is used
 
