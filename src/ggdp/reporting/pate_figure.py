@@ -41,11 +41,9 @@ def simulation_figure(simulation: ArgmaxSimulation) -> "Figure":
     curves.set_title(f"epsilon = {simulation.epsilons[0]:g}, delta = {simulation.delta:g}", fontsize="medium")
     curves.legend(frameon=False, fontsize="small")
     for row, epsilon in enumerate(simulation.epsilons):
-        style = ("-", *canvas.LINES)[row % (1 + len(canvas.LINES))]
+        line = ("-", *canvas.LINES)[row % (1 + len(canvas.LINES))]
         colour = canvas.COLOURS[row % len(canvas.COLOURS)]
-        areas.plot(
-            betas, simulation.areas[row], color=colour, linestyle=style, label=f"epsilon = {epsilon:g}"
-        )
+        areas.plot(betas, simulation.areas[row], color=colour, linestyle=line, label=f"epsilon = {epsilon:g}")
         best = int(np.argmax(simulation.areas[row]))
         areas.plot([betas[best]], [simulation.areas[row, best]], "o", color=colour, clip_on=False)
     areas.set_xlabel("beta, the exponent of the noise (no unit)")

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ggdp import arguments
 from ggdp.calibration.search import LogAxis
-from ggdp.calibration.solve import resolution, solve
+from ggdp.calibration.solve import solve
 from ggdp.calibration.target import Target
 from ggdp.distributions import GeneralizedGaussian
 from ggdp.mechanisms import Adjacency, Mechanism
@@ -16,6 +16,9 @@ from ggdp.selection.aggregation import ConfidentGGNMax, GGNMax
 
 THRESHOLD_NOISE_RATIO = 3.75
 """Noise of the check over noise of the counts: 150 / 40, as Papernot et al. 2018 chose for MNIST."""
+
+_RESOLUTION = 2e-5
+"""Relative spacing of the scales tried: the noise is at most this much more than it needs to be."""
 
 
 def calibrate_ggnmax(
@@ -86,7 +89,7 @@ def _least_scale(at: Callable[[float], Mechanism], ratio: float, epsilon: float,
     def at_precision(precision: float) -> Mechanism:
         return at(math.sqrt(2.0) / precision)
 
-    found = solve(LogAxis(1.0 / most, 1.0 / least, resolution(2)), at_precision, target)
+    found = solve(LogAxis(1.0 / most, 1.0 / least, _RESOLUTION), at_precision, target)
     if found.value is None:
         raise ValueError(
             f"{target} cannot be met for so many queries by noise multipliers up to {most:g}; "
