@@ -29,7 +29,7 @@ def grid_above(atoms: Atoms, spacing: float, low: float, high: float, origin: fl
     """A law that dominates: losses below the grid are raised to it, those above become infinite."""
     loss = np.maximum(_moved(atoms.loss, origin, 1.0), low)
     beyond = loss > high
-    infinite = math.fsum(atoms.mass[beyond]) * (1.0 + 4.0 * _UNIT_ROUNDOFF)
+    infinite = float(atoms.mass[beyond].sum()) * (1.0 + 64.0 * _UNIT_ROUNDOFF)
     return _on_grid(loss[~beyond], atoms.mass[~beyond], infinite, spacing, origin)
 
 

@@ -4,7 +4,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from ggdp import arguments
 from ggdp.accounting.tilt import Parts
@@ -45,6 +45,7 @@ class Direction:
         total = math.fsum([*losses, *(times * pair.supremum for pair, times in self.known)])
         return max(total * (1.0 + 8.0 * _UNIT_ROUNDOFF), 0.0)
 
+    @cached_property
     def infinite(self) -> tuple[float, float]:
         """Bounds on the probability that any release has an infinite loss."""
         low = _infinite([(part.below, part.times) for part in self.described], -1.0)
@@ -112,11 +113,11 @@ def _infinite(parts: Sequence[tuple[Atoms, int]], side: float) -> float:
         return 0.0
     log_finite, growth, count = 0.0, 0.0, 0
     for atoms, times in parts:
-        finite = math.fsum(atoms.mass)
+        finite = float(atoms.mass.sum())
         if finite <= 0.0:
             return atoms.infinite if side < 0.0 else 1.0
         log_finite += times * math.log(finite)
         growth += times * math.log1p(atoms.infinite / finite)
         count += times
-    slip = 1.0 + side * 8.0 * _UNIT_ROUNDOFF * (count + 8.0)
+    slip = 1.0 + side * 64.0 * _UNIT_ROUNDOFF * (count + 1.0)  # sums of masses are good to some 20 ulps
     return min(math.exp(min(log_finite, 600.0)) * math.expm1(min(growth, 600.0)) * slip, 1.0)

@@ -87,7 +87,7 @@ class _Sandwich:
 
 def _epsilon_of(direction: Direction, log_delta: float) -> Bounds:
     target = math.exp(log_delta)
-    never, ever = direction.infinite()
+    never, ever = direction.infinite
     if ever >= target:
         raise ValueError(
             "delta must exceed the probability of an infinite loss, which no epsilon pays for: it lies in "
@@ -121,7 +121,7 @@ def _epsilon_of(direction: Direction, log_delta: float) -> Bounds:
 
 
 def _delta_of(direction: Direction, epsilon: float) -> Bounds:
-    infinite = direction.infinite()
+    infinite = direction.infinite
     if epsilon >= direction.supremum:
         return Bounds(infinite[0], infinite[0], infinite[1], "largest loss")
     if direction.releases == 1:
@@ -160,7 +160,7 @@ def _delta_bounds(curve: _Sandwich, epsilon: float, method: str) -> Bounds:
 
 def _one_release(direction: Direction) -> _Sandwich:
     part = direction.described[0]
-    return _Sandwich(AtomCurve(part.below), AtomCurve(part.above), direction.infinite())
+    return _Sandwich(AtomCurve(part.below), AtomCurve(part.above), direction.infinite)
 
 
 def _solved(curve: _Sandwich, target: float, low: float, high: float, ceiling: float, method: str) -> Bounds:
@@ -233,7 +233,7 @@ def _composed(direction: Direction, plan: TiltPlan, saddle: Saddle) -> _Sandwich
             _lattice(direction, spans, known, saddle, window, step, to_grid)
             for to_grid in (lower, grid_above)
         )
-        found = _Sandwich(below, above, direction.infinite())
+        found = _Sandwich(below, above, direction.infinite)
         gap = found.log_gap(saddle.epsilon)
         if best is not None and not gap < 0.7 * width:
             return found if gap < width else best

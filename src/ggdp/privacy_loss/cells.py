@@ -132,7 +132,7 @@ def vector_cells(with_record: Array, without_record: Array, doubt: float) -> Cel
 
 def _atoms(loss: Array, mass: Array) -> Atoms:
     endless = loss == math.inf
-    infinite = math.fsum(mass[endless]) * (1.0 + 4.0 * _UNIT_ROUNDOFF)
+    infinite = float(mass[endless].sum())
     kept = ~endless & (mass > 0.0) & (loss > -math.inf)
     order = np.argsort(loss[kept], kind="stable")
     return Atoms(loss[kept][order], mass[kept][order], infinite)

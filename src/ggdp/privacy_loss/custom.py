@@ -97,19 +97,26 @@ class LossSurvival(CustomMechanism):
         span: losses beyond these are not looked at closer: below, they count as the lower end; above, as
             infinite.
         atoms: losses that have positive probability by themselves.
-        accuracy: relative error of both functions.
+        cdf_with_record: t -> P(L <= t); and
+        cdf_without_record: t -> Q(L <= t), both or none. Where survivals are close to one their differences lose
+            digits, which the adjacency 'add' depends on; these give them back.
+        accuracy: relative error of all functions.
     """
 
     with_record: Callable[[Array], Array]
     without_record: Callable[[Array], Array]
     span: tuple[float, float]
     atoms: tuple[float, ...] = ()
+    cdf_with_record: Callable[[Array], Array] | None = None
+    cdf_without_record: Callable[[Array], Array] | None = None
     accuracy: float = 1e-14
 
     def __post_init__(self) -> None:
         low, high = (arguments.real("span", end) for end in self.span)
         if not low < high:
             raise ValueError(f"span must be an interval (low, high), got {self.span!r}")
+        if (self.cdf_with_record is None) != (self.cdf_without_record is None):
+            raise ValueError("cdf_with_record and cdf_without_record must be given both, or none, got one")
         object.__setattr__(self, "span", (low, high))
         object.__setattr__(self, "atoms", tuple(sorted(arguments.real("atoms", atom) for atom in self.atoms)))
         object.__setattr__(
@@ -260,14 +267,11 @@ def survival_cells(loss: LossSurvival) -> Cells:
     atoms = np.array([atom for atom in loss.atoms if low <= atom <= high])
     grid = np.concatenate([np.linspace(low, high, _CELLS // 4 + 1), atoms, np.nextafter(atoms, -math.inf)])
     edges = np.unique(grid)
-    p, q = (
-        _survival(name, function, edges)
-        for name, function in (("with_record", loss.with_record), ("without_record", loss.without_record))
-    )
     ends = np.concatenate([[-math.inf], edges, [math.inf]])
-    slack = loss.accuracy
-    p_low, p_high = _differences(p, slack)
-    q_low, q_high = _differences(q, slack)
+    p_low, p_high = _masses("with_record", loss.with_record, loss.cdf_with_record, edges, loss.accuracy)
+    q_low, q_high = _masses(
+        "without_record", loss.without_record, loss.cdf_without_record, edges, loss.accuracy
+    )
     with np.errstate(over="ignore"):
         smallest, largest = p_low * np.exp(-ends[1:]), p_high * np.exp(-ends[:-1])
     if np.any(smallest > q_high * (1.0 + 1e-6) + 1e-12) or np.any(q_low * (1.0 - 1e-6) > largest + 1e-12):
@@ -278,19 +282,40 @@ def survival_cells(loss: LossSurvival) -> Cells:
     return Cells(p_low, p_high, q_low, q_high, ends[:-1], ends[1:])
 
 
-def _survival(name: str, function: Callable[[Array], Array], edges: Array) -> Array:
+def _masses(
+    name: str,
+    survival: Callable[[Array], Array],
+    cdf: Callable[[Array], Array] | None,
+    edges: Array,
+    slack: float,
+) -> tuple[Array, Array]:
+    """Bounds on the masses of the cells between the edges, and of those beyond the first and the last."""
+    low, high = _differences(_probabilities(name, survival, edges), slack)
+    if cdf is None:
+        return low, high
+    rising = _probabilities(f"cdf_{name}", lambda t: cdf(-t), -edges[::-1])
+    low_too, high_too = (side[::-1] for side in _differences(rising, slack))
+    low, high = np.maximum(low, low_too), np.minimum(high, high_too)
+    if np.any(low > high):
+        raise ValueError(f"{name} and cdf_{name} must add up to 1, and at some loss they do not")
+    return low, high
+
+
+def _probabilities(name: str, function: Callable[[Array], Array], points: Array) -> Array:
     with np.errstate(all="ignore"):
-        value = np.asarray(function(edges), dtype=np.float64)
-    if value.shape != edges.shape or not np.all((value >= 0.0) & (value <= 1.0)):
+        value = np.asarray(function(points), dtype=np.float64)
+    if value.shape != points.shape or not np.all((value >= 0.0) & (value <= 1.0)):
         raise ValueError(f"{name} must return a probability for each loss, got {value!r}")
     if np.any(np.diff(value) > 1e-9 * value[:-1]):
-        raise ValueError(f"{name} must not increase: it is the probability of a loss above its argument")
+        raise ValueError(
+            f"{name} must be monotone: a survival function must not increase, nor a cdf decrease"
+        )
     return value
 
 
-def _differences(survival: Array, slack: float) -> tuple[Array, Array]:
-    """Masses of the cells between the points where a survival is known, from one down to zero."""
-    above = np.concatenate([[1.0], survival])
-    beyond = np.append(survival, 0.0)
+def _differences(falling: Array, slack: float) -> tuple[Array, Array]:
+    """Masses between the points at which a falling probability is known, from one down to zero."""
+    above = np.concatenate([[1.0], falling])
+    beyond = np.append(falling, 0.0)
     low = np.maximum(above * (1.0 - slack) - beyond * (1.0 + slack), 0.0)
     return low, np.maximum(above * (1.0 + slack) - beyond * (1.0 - slack), 0.0)

@@ -61,7 +61,7 @@ class Enclosure:
     def total(self) -> tuple[float, float]:
         """Bounds on the integral, tails included."""
         tails = self.tail_low + self.tail_high
-        return math.fsum(self.mass_low), math.fsum(self.mass_high) + tails
+        return float(self.mass_low.sum()), float(self.mass_high.sum()) + tails
 
 
 def enclose(law: Density | Mixture, edges: Edges) -> Enclosure:

@@ -24,6 +24,7 @@ class _Range:
 
     low: float
     bulk_low: float
+    peak: float
     bulk_high: float
     high: float
 
@@ -33,11 +34,17 @@ def partition(densities: Sequence[Density], cells: int) -> Edges:
     ranges = [_range(density) for density in densities]
     low, high = min(r.low for r in ranges), max(r.high for r in ranges)
     inside = {point for density in densities for point in density.all_breaks if low < point < high}
-    breaks = np.array(sorted({low, high, *inside}))
+    breaks = _distinct(np.array(sorted({low, high, *inside})))
     share = max(cells // len(ranges), 64)
     layers: list[Array] = []
     for r in ranges:
-        layers.append(np.linspace(r.bulk_low, r.bulk_high, 3 * share // 4))
+        layers.append(np.linspace(r.bulk_low, r.bulk_high, share // 2))
+        # heavy tails are long against their peak: points whose distance to it grows geometrically
+        layers.extend(
+            r.peak + side * np.geomspace(1e-6 * reach, reach, share // 8)
+            for side, reach in ((-1.0, r.peak - r.low), (1.0, r.high - r.peak))
+            if reach > 0.0
+        )
         layers.extend(np.linspace(a, b, share // 8) for a, b in ((r.low, r.bulk_low), (r.bulk_high, r.high)))
     grades = np.geomspace(1e-7, 0.3, _GRADES)
     for a, b in itertools.pairwise(breaks):
@@ -45,6 +52,12 @@ def partition(densities: Sequence[Density], cells: int) -> Edges:
         layers.append(a + grades * (b - a))
         layers.append(b - grades * (b - a))
     return _edges(np.concatenate(layers), breaks)
+
+
+def _distinct(breaks: Array) -> Array:
+    """Break points, those a few ulps apart counted once: they are meant to be one, and values are taken beside it."""
+    size = np.maximum(np.abs(breaks), 2.0**-4 * np.abs(breaks).max())
+    return breaks[np.concatenate([[True], np.diff(breaks) > 4.0 * np.spacing(size[1:])])]
 
 
 def _edges(points: Array, breaks: Array) -> Edges:
@@ -82,7 +95,7 @@ def _range(density: Density) -> _Range:
         far[0], bulk[0] = density.support[0], bulk[0]
     if math.isfinite(density.support[1]):
         far[1] = density.support[1]
-    return _Range(far[0], bulk[0], bulk[1], far[1])
+    return _Range(far[0], bulk[0], float(scan[int(np.argmax(value))]), bulk[1], far[1])
 
 
 def _outermost(scan: Array, there: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> tuple[float, float]:

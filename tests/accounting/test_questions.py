@@ -1,0 +1,112 @@
+"""What a user may ask, and what is refused."""
+
+import math
+
+import mpmath
+import pytest
+
+from ggdp import (
+    AdditiveNoise,
+    Adjacency,
+    Bounds,
+    Composed,
+    Gaussian,
+    GeneralizedGaussian,
+    Laplace,
+    PoissonSampled,
+    delta,
+    epsilon,
+    privacy_curve,
+)
+
+STEP = PoissonSampled(AdditiveNoise(GeneralizedGaussian(1.5, 2.0)), rate=0.05)
+
+
+def test_a_thousand_different_gaussians_compose_to_one():
+    """Unsampled Gaussians add their squared ratios, whatever their number; the closed form is exact."""
+    stds = [20.0 + 0.1 * k for k in range(1000)]
+    answer = epsilon(Composed([(AdditiveNoise(Gaussian(std)), 1) for std in stds]), delta=1e-6)
+    with mpmath.workdps(40):
+        mu = mpmath.sqrt(sum(mpmath.mpf(std) ** -2 for std in stds))
+
+        def closed_form(eps):
+            return mpmath.ncdf(mu / 2 - eps / mu) - mpmath.exp(eps) * mpmath.ncdf(-mu / 2 - eps / mu)
+
+        assert closed_form(mpmath.mpf(answer.upper)) <= 1e-6 * (1 + 1e-12)
+        assert closed_form(mpmath.mpf(answer.lower)) >= 1e-6 * (1 - 1e-12)
+    assert answer.width <= 1e-6 * answer.upper
+
+
+def test_different_mechanisms_cost_more_than_either_and_order_does_not_matter():
+    laplace = AdditiveNoise(Laplace(scale=5.0))
+    both = epsilon(Composed([(STEP, 200), (laplace, 3)]), delta=1e-6)
+    swapped = epsilon(Composed([(laplace, 3), (STEP, 200)]), delta=1e-6)
+    alone = epsilon(Composed(STEP, times=200), delta=1e-6)
+    assert both.lower > alone.upper
+    assert swapped.estimate == pytest.approx(both.estimate, rel=1e-9)
+
+
+def test_adjacencies_stand_in_their_order():
+    mechanism = Composed(STEP, times=50)
+    answers = {kind: epsilon(mechanism, delta=1e-5, adjacency=kind) for kind in Adjacency}
+    both = answers[Adjacency.ADD_REMOVE]
+    assert both.upper == max(answers[Adjacency.ADD].upper, answers[Adjacency.REMOVE].upper)
+    assert answers[Adjacency.REPLACE].lower >= both.lower
+
+
+def test_epsilon_is_zero_where_delta_covers_the_total_variation():
+    mechanism = AdditiveNoise(Gaussian(std=100.0))
+    assert epsilon(mechanism, delta=0.1) == Bounds(0.0, 0.0, 0.0, "closed form")
+    assert epsilon(Composed(mechanism, times=3), delta=0.1).upper == 0.0
+
+
+def test_log_delta_is_delta_in_another_form():
+    mechanism = Composed(STEP, times=50)
+    by_log = epsilon(mechanism, log_delta=math.log(1e-8))
+    assert by_log.estimate == pytest.approx(epsilon(mechanism, delta=1e-8).estimate, rel=1e-12)
+
+
+def test_curve_falls_and_agrees_with_single_questions():
+    mechanism = Composed(STEP, times=50)
+    curve = privacy_curve(mechanism, epsilons=[0.1, 0.3, 0.6])
+    assert [point.upper for point in curve] == sorted((point.upper for point in curve), reverse=True)
+    assert curve[1].estimate == pytest.approx(delta(mechanism, epsilon=0.3).estimate, rel=1e-12)
+    (there,) = privacy_curve(mechanism, deltas=[curve[1].estimate])
+    assert there.estimate == pytest.approx(0.3, rel=1e-6)
+
+
+def test_delta_far_below_any_double_is_bounded_and_not_zero():
+    answer = delta(Composed(AdditiveNoise(Gaussian(std=100.0)), times=4), epsilon=3.0)
+    assert 0.0 < answer.upper < 1e-200
+    assert answer.lower >= 0.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        ({"delta": 0.0}, "delta"),
+        ({"delta": 0.7}, "delta"),
+        ({"delta": math.nan}, "delta"),
+        ({"delta": 1e-101}, "delta"),
+        ({"log_delta": -300.0}, "log_delta"),
+        ({}, "delta"),
+        ({"delta": 1e-5, "log_delta": -5.0}, "delta"),
+    ],
+)
+def test_impossible_deltas_are_refused_by_name(arguments, name):
+    with pytest.raises(ValueError, match=name):
+        epsilon(Composed(STEP, times=5), **arguments)
+
+
+def test_an_epsilon_beyond_reach_is_refused_with_a_way_out():
+    mechanism = Composed(AdditiveNoise(Gaussian(std=0.5)), times=10_000)
+    with pytest.raises(ValueError, match="more noise"):
+        epsilon(mechanism, delta=1e-5)
+    for point in (-0.1, 2001.0, math.inf):
+        with pytest.raises(ValueError, match="epsilon"):
+            delta(mechanism, epsilon=point)
+
+
+def test_bounds_out_of_order_cannot_be_made():
+    with pytest.raises(ValueError, match="lower <= estimate <= upper"):
+        Bounds(2.0, 1.0, 3.0, "by hand")
