@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pure privacy, decided in exact arithmetic.
 
-Laplace noise of scale b on a query of sensitivity s is (s/b)-private with delta = 0, and a sum of such releases
-is private at the sum, to the last bit: one unit in the last place below, delta is positive. Doubles are rational
-numbers, so the comparison is made with fractions.
+Laplace noise of scale b on a query of sensitivity s is (s/b)-private with delta = 0, and such releases together
+are private at the sum, to the last bit: one unit in the last place below, delta is positive. Doubles are
+rational numbers, so the comparison is made with fractions.
 """
 
 from fractions import Fraction
@@ -12,7 +12,7 @@ from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, Mechanism
 
 
 def is_pure(mechanism: Mechanism, epsilon: float, adjacency: Adjacency) -> bool:
-    """Whether the mechanism is a composition of unsampled scalar Laplace releases whose bounds add up to epsilon."""
+    """Whether unsampled scalar Laplace releases make up the mechanism, with bounds that add up to epsilon."""
     composed = mechanism if isinstance(mechanism, Composed) else Composed(mechanism)
     total = Fraction(0)
     for step, times in composed.parts:
