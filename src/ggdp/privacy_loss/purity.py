@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pure privacy, decided in exact arithmetic.
 
-Laplace noise of scale b on a query of sensitivity s is (s/b)-private with delta = 0, and such releases together
-are private at the sum, to the last bit: one unit in the last place below, delta is positive. Doubles are
+Laplace noise of scale b on a query of sensitivity s is (s/b)-private with delta = 0, and such releases are
+private at the sum, to the last bit: one unit in the last place below, delta is positive. Doubles are
 rational numbers, so the comparison is made with fractions.
 """
 
