@@ -62,7 +62,7 @@ def span_of(part: Part, saddle: Saddle) -> tuple[float, float]:
     above = np.cumsum(mass[::-1])[::-1]
     enough = math.exp(saddle.log_delta - 34.0 - math.log(part.times))
     high = float(loss[min(int((above > enough).sum()), len(loss) - 1)])
-    slack = 1e-12 * (abs(low) + abs(high))
+    slack = 1e-12 * (1.0 + abs(low) + abs(high))
     return low - slack, high + slack
 
 

@@ -98,8 +98,8 @@ class LossSurvival(CustomMechanism):
             infinite.
         atoms: losses that have positive probability by themselves.
         cdf_with_record: t -> P(L <= t); and
-        cdf_without_record: t -> Q(L <= t), both or none. Where survivals are close to one their differences lose
-            digits, which the adjacency 'add' depends on; these give them back.
+        cdf_without_record: t -> Q(L <= t), both or none. Where survivals are close to one their differences
+            lose digits, on which the adjacency 'add' depends; these give them back.
         accuracy: relative error of all functions.
     """
 
