@@ -3,10 +3,11 @@
 
 With a = 1/beta and y = u^beta the tail is Q(a, y) / 2. Both halves of the table are smooth functions of y:
 
-    y < 2:   Q(a, y) = 1 - u h(y),      h entire (DLMF 8.7.1),
-    y >= 2:  Q(a, y) = exp(-y) w(y),    w slowly falling (DLMF 8.11.2).
+    y < 1:   Q(a, y) = 1 - u h(y),      h entire (DLMF 8.7.1),
+    y >= 1:  Q(a, y) = exp(-y) w(y),    w slowly falling (DLMF 8.11.2).
 
-Each is a polynomial of degree 5 on cells of width 1/32, through Chebyshev points: relative error below 1e-13.
+Each is a polynomial of degree 5 on cells of width 1/32, through Chebyshev points: relative error below 1e-11, and
+1e-13 where beta <= 2.
 """
 
 import functools
@@ -23,7 +24,7 @@ Floats = NDArray[np.float64]
 
 _CELLS = 32
 _DEGREE = 5
-_MIDDLE = 2.0
+_MIDDLE = 1.0
 _END = 140.0
 """Beyond, w is taken as at the end: it is larger than the truth there, by a factor below y / 140."""
 
