@@ -16,7 +16,7 @@ from ggdp.mechanisms import AdditiveNoise, Mechanism
 from ggdp.privacy_loss.dominating import NOISE_MULTIPLIER
 
 Method = Literal["scanned", "one-coordinate"]
-_HALVINGS = 40
+_HALVINGS = 28
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,8 @@ def worst_gains(beta: float, shift: float, p: float, dimension: float) -> Array:
         return _raised(one * dimension)
     bounds = np.full(len(ORDERS), np.inf)
     for index in np.flatnonzero(np.isfinite(one)):
-        bounds[index] = _worst(beta, int(index), shift, p, dimension)
+        # one coordinate is one of the splits: only rounding can put a bound below it
+        bounds[index] = max(_worst(beta, int(index), shift, p, dimension), float(one[index]))
     return _raised(bounds)
 
 

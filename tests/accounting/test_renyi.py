@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Renyi accounting against definitions, closed forms and dp_accounting."""
+
+import math
+
+import numpy as np
+import pytest
+
+from ggdp import (
+    AdditiveNoise,
+    Adjacency,
+    Composed,
+    Gaussian,
+    GeneralizedGaussian,
+    Laplace,
+    PoissonSampled,
+    epsilon,
+    renyi_divergence,
+)
+from ggdp.accounting.renyi import sampled_gains, worst_step_gains
+from ggdp.accounting.renyi_conversion import RenyiSteps
+
+
+def sampled_by_quadrature(beta, scale, rate, order, direction):
+    """D_a of the mixture, from the definition on a fine grid of noise."""
+    z = np.linspace(-40.0, 40.0, 4_000_001) * scale
+    log_still, log_moved = -((np.abs(z) / scale) ** beta), -((np.abs(z - 1.0) / scale) ** beta)
+    log_mixture = np.logaddexp(math.log1p(-rate) + log_still, math.log(rate) + log_moved)
+    log_p, log_q = (log_mixture, log_still) if direction is Adjacency.REMOVE else (log_still, log_mixture)
+    normalizer = 2.0 * scale * math.gamma(1.0 + 1.0 / beta)
+    integrand = np.exp(order * log_p + (1.0 - order) * log_q)
+    return math.log(float(np.trapezoid(integrand, z)) / normalizer) / (order - 1.0)
+
+
+@pytest.mark.parametrize(
+    ("beta", "scale", "rate", "order"), [(1.5, 1.4, 0.1, 2), (1.1, 2.0, 0.3, 5), (2.5, 1.5, 0.2, 4)]
+)
+def test_sampled_divergence_at_whole_orders_is_exact(beta, scale, rate, order):
+    step = PoissonSampled(AdditiveNoise(GeneralizedGaussian(beta, scale)), rate)
+    found = renyi_divergence(step, order, adjacency=Adjacency.REMOVE)
+    assert found.method == "exact"
+    assert found.estimate == pytest.approx(
+        sampled_by_quadrature(beta, scale, rate, order, Adjacency.REMOVE), rel=1e-8
+    )
+
+
+@pytest.mark.parametrize("order", [1.3, 2.5, 7.7])
+def test_sampled_divergence_between_whole_orders_is_bounded(order):
+    step = PoissonSampled(AdditiveNoise(GeneralizedGaussian(1.5, 1.4)), 0.1)
+    exact = sampled_by_quadrature(1.5, 1.4, 0.1, order, Adjacency.REMOVE)
+    found = renyi_divergence(step, order)
+    assert found.lower <= exact <= found.upper
+
+
+@pytest.mark.parametrize("beta", [1.0, 1.5, 3.0])
+@pytest.mark.parametrize("order", [1.5, 2.0, 6.0])
+def test_adding_a_record_never_costs_more_than_removing_it(beta, order):
+    added = sampled_by_quadrature(beta, 1.2, 0.2, order, Adjacency.ADD)
+    removed = sampled_by_quadrature(beta, 1.2, 0.2, order, Adjacency.REMOVE)
+    assert added <= removed
+    step = PoissonSampled(AdditiveNoise(GeneralizedGaussian(beta, 1.2)), 0.2)
+    assert added <= renyi_divergence(step, order, adjacency=Adjacency.ADD).upper
+
+
+def test_gaussian_and_laplace_divergences_are_the_closed_forms():
+    assert renyi_divergence(AdditiveNoise(Gaussian(3.0)), 7.5).estimate == pytest.approx(
+        7.5 / 18.0, rel=1e-12
+    )
+    a, m = 4.0, 0.5
+    laplace = math.log(a / (2 * a - 1) * math.exp((a - 1) * m) + (a - 1) / (2 * a - 1) * math.exp(-a * m)) / (
+        a - 1
+    )
+    assert renyi_divergence(AdditiveNoise(Laplace(2.0)), a).estimate == pytest.approx(laplace, rel=1e-12)
+
+
+def test_divergences_add_up_and_replacing_doubles_the_shift():
+    step, other = AdditiveNoise(GeneralizedGaussian(1.5, 2.0)), AdditiveNoise(Gaussian(2.0))
+    both = renyi_divergence(Composed([(step, 3), (other, 2)]), 3.0).estimate
+    assert both == pytest.approx(
+        3 * renyi_divergence(step, 3.0).estimate + 2 * renyi_divergence(other, 3.0).estimate
+    )
+    doubled = AdditiveNoise(GeneralizedGaussian(1.5, 2.0), sensitivity=2.0)
+    replaced = renyi_divergence(step, 3.0, adjacency=Adjacency.REPLACE).estimate
+    assert replaced == pytest.approx(renyi_divergence(doubled, 3.0).estimate, rel=1e-12)
+
+
+def test_the_bound_for_a_vector_is_above_every_split_at_every_order():
+    vector = AdditiveNoise(GeneralizedGaussian(1.5, 1.0), dimension=10)
+    for parts in (1, 2, 10):
+        split = AdditiveNoise(GeneralizedGaussian(1.5, 1.0), shift=((parts ** (-1 / 1.5), parts),))
+        for order in (1.3, 2.0, 8.3):
+            assert renyi_divergence(split, order).upper <= renyi_divergence(vector, order).upper * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("rate", "steps", "noise_multiplier"), [(0.01, 1000, 1.0), (0.02, 500, 2.0), (1.0, 3, 4.0)]
+)
+def test_gaussian_epsilon_is_that_of_dp_accounting_or_better(rate, steps, noise_multiplier):
+    import dp_accounting as accounting
+    from dp_accounting import rdp
+
+    orders = [*(1 + x / 10 for x in range(1, 100)), *range(11, 257)]
+    peer = rdp.RdpAccountant(orders)
+    event = accounting.GaussianDpEvent(noise_multiplier)
+    peer.compose(accounting.PoissonSampledDpEvent(rate, event) if rate < 1 else event, steps)
+    step = AdditiveNoise(Gaussian(noise_multiplier))
+    gains = worst_step_gains(step, rate, Adjacency.ADD_REMOVE)
+    ours = RenyiSteps(((gains, rate, steps),)).epsilon(math.log(1e-6))
+    assert ours <= peer.get_epsilon(1e-6) * 1.003
+
+
+@pytest.mark.parametrize("rate", [1e-4, 1e-3, 0.05])
+@pytest.mark.parametrize("beta", [1.3, 1.9, 3.0])
+def test_the_conversion_is_above_the_exact_epsilon_and_where_rates_are_usual_not_far(rate, beta):
+    step = AdditiveNoise(GeneralizedGaussian(beta, 2.0))
+    steps = RenyiSteps(((worst_step_gains(step, rate, Adjacency.ADD_REMOVE), rate, 5000),))
+    exact = epsilon(Composed(PoissonSampled(step, rate), times=5000), delta=1e-7)
+    bound = steps.epsilon(math.log(1e-7))
+    assert exact.lower <= bound
+    if beta < 2.0 and rate >= 1e-3:
+        assert bound <= 1.25 * exact.upper
+        assert steps.log_delta(bound * 1.0000001) <= math.log(1e-7) + 0.2
+
+
+def test_leaving_rare_losses_out_helps_at_small_rates():
+    step = AdditiveNoise(GeneralizedGaussian(1.9, math.sqrt(2.0)))
+    gains = worst_step_gains(step, 0.001, Adjacency.ADD_REMOVE)
+    exact = epsilon(Composed(PoissonSampled(step, 0.001), times=10_000), delta=1e-6)
+    assert exact.upper <= RenyiSteps(((gains, 0.001, 10_000),)).epsilon(math.log(1e-6)) <= 1.1 * exact.upper
+
+
+def test_sampling_helps_at_every_order():
+    gains = worst_step_gains(AdditiveNoise(GeneralizedGaussian(1.5, 2.0)), 0.1, Adjacency.ADD_REMOVE)
+    sampled = sampled_gains(gains, 0.1)
+    usable = np.isfinite(sampled) & np.isfinite(gains)
+    whole = usable & (np.arange(len(gains)) > 20)
+    assert np.all(sampled[whole] <= gains[whole] * (1 + 1e-8))
+
+
+def test_orders_and_adjacencies_without_a_formula_are_refused():
+    step = AdditiveNoise(GeneralizedGaussian(1.5, 2.0))
+    with pytest.raises(ValueError, match=r"order must be a number in \(1, 10000\], got 1"):
+        renyi_divergence(step, 1.0)
+    with pytest.raises(ValueError, match="got replace, which the formula"):
+        renyi_divergence(PoissonSampled(step, 0.1), 3.0, adjacency=Adjacency.REPLACE)

@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Vector releases: no certified epsilon is below that of an explicit split; each route says what it is."""
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from ggdp import (
+    Accountant,
+    AdditiveNoise,
+    Adjacency,
+    Bounds,
+    Composed,
+    Estimate,
+    Gaussian,
+    GeneralizedGaussian,
+    Laplace,
+    PoissonSampled,
+    calibrate_scale,
+    calibrate_steps,
+    delta,
+    epsilon,
+)
+
+DELTA = 1e-6
+
+
+def noise(beta, noise_multiplier=1.5):
+    return GeneralizedGaussian(beta, math.sqrt(2.0) * noise_multiplier)
+
+
+def explicit_splits(p, dimension, rng):
+    """Shifts of l_p norm just within one: equal, geometric, one large plus many small, random; as pairs."""
+    count = int(min(dimension, 4))
+
+    def pairs(shares):
+        values = [
+            (float(share) ** (1.0 / p) if math.isfinite(p) else 1.0) * (1.0 - 1e-12) for share in shares
+        ]
+        return tuple((value, 1) for value in values if value > 0.0)
+
+    yield (((1.0 - 1e-12) * float(dimension) ** (-1.0 / p), int(dimension)),)
+    yield ((1.0 - 1e-12, 1),)
+    yield pairs(0.5 ** np.arange(1, count + 1))
+    yield pairs(rng.dirichlet(np.ones(count)))
+    if dimension >= 3:
+        rest = int(dimension) - 1
+        yield ((0.8 ** (1.0 / p), 1), ((0.2 / rest) ** (1.0 / p) * (1.0 - 1e-12), rest))
+
+
+GRID = [
+    (1.0, 2.0, 10),
+    (1.1, 1.1, 10),
+    (1.25, 1.25, 2),
+    (1.25, 2.0, 100),
+    (1.5, 1.5, 3),
+    (1.5, 1.5, 10**6),
+    (1.5, 2.0, 10**6),
+    (1.5, math.inf, 5),
+    (1.75, 1.75, 100),
+    (1.9, 1.9, 10),
+    (2.0, 2.0, 10**6),
+    (2.5, 2.5, 100),
+    (3.0, 2.0, 3),
+    (4.0, 1.0, 2),
+]
+
+
+@pytest.mark.parametrize(("beta", "p", "dimension"), GRID)
+def test_certified_epsilon_is_never_below_that_of_an_explicit_split(beta, p, dimension):
+    certified = epsilon(AdditiveNoise(noise(beta), norm=p, dimension=dimension), delta=DELTA)
+    assert isinstance(certified, Bounds)
+    for shift in explicit_splits(p, dimension, np.random.default_rng(3)):
+        split = epsilon(AdditiveNoise(noise(beta), shift=shift), delta=DELTA)
+        assert split.lower <= certified.upper, shift
+
+
+@pytest.mark.parametrize("beta", [1.0, 1.25, 1.5, 1.75, 1.9, 2.0])
+@pytest.mark.parametrize(
+    ("noise_multiplier", "rate", "steps", "target"),
+    [(1.0, 0.01, 5000, 1e-6), (1.0, 0.001, 10_000, 1e-6), (2.5, 0.02, 2500, 1e-5)],
+)
+def test_certified_epsilon_of_training_is_within_a_tenth_of_one_coordinate(
+    beta, noise_multiplier, rate, steps, target
+):
+    def run(dimension):
+        step = AdditiveNoise(noise(beta, noise_multiplier), dimension=dimension)
+        return Composed(PoissonSampled(step, rate), times=steps)
+
+    one, many = epsilon(run(1), delta=target), epsilon(run(10**6), delta=target)
+    assert one.lower <= many.upper <= 1.1 * one.upper
+
+
+@pytest.mark.parametrize(("beta", "p"), [(1.25, 1.25), (1.5, 2.0), (1.1, 1.1)])
+def test_certified_epsilon_grows_with_the_dimension_and_stays_bounded(beta, p):
+    step = [AdditiveNoise(noise(beta), norm=p, dimension=d) for d in (1, 2, 3, 10, 1000, 10**9, math.inf)]
+    uppers = [epsilon(one, delta=DELTA).upper for one in step]
+    assert all(low <= high * (1 + 1e-9) for low, high in pairwise(uppers))
+    assert uppers[-1] < 10.0
+
+
+@pytest.mark.parametrize("adjacency", [Adjacency.ADD, Adjacency.REMOVE])
+@pytest.mark.parametrize("beta", [1.0, 1.5, 3.0])
+def test_in_the_sum_norm_one_coordinate_dominates_sampled_or_not(beta, adjacency):
+    """Brute force over splits of two coordinates: the mixture's hockey stick, integrated over the plane."""
+    z = np.linspace(-12.0, 13.0, 1251)
+    x, y = np.meshgrid(z, z)
+    area = (z[1] - z[0]) ** 2 / (2.0 * math.gamma(1.0 + 1.0 / beta)) ** 2
+    still = np.exp(-(np.abs(x) ** beta) - np.abs(y) ** beta)
+    for rate in (1.0, 0.2):
+        step = AdditiveNoise(GeneralizedGaussian(beta, 1.0), norm=1.0, dimension=2)
+        for at in (0.05, 0.4):
+            claimed = delta(PoissonSampled(step, rate), epsilon=at, adjacency=adjacency)
+            for share in (0.5, 0.2):
+                moved = np.exp(-(np.abs(x - share) ** beta) - np.abs(y - 1.0 + share) ** beta)
+                with_record = (1.0 - rate) * still + rate * moved
+                one, other = (with_record, still) if adjacency is Adjacency.REMOVE else (still, with_record)
+                split = float(np.sum(np.maximum(one - math.exp(at) * other, 0.0))) * area
+                assert split <= claimed.upper * (1 + 1e-3) + 1e-7
+
+
+def test_gaussian_noise_is_exact_in_every_norm_by_rotation():
+    one = epsilon(AdditiveNoise(Gaussian(2.0)), delta=DELTA)
+    for p in (1.0, 1.5, 2.0):
+        assert (
+            epsilon(AdditiveNoise(Gaussian(2.0), norm=p, dimension=math.inf), delta=DELTA).upper == one.upper
+        )
+    wide = epsilon(AdditiveNoise(Gaussian(2.0), norm=math.inf, dimension=9), delta=DELTA)
+    assert wide.estimate == pytest.approx(
+        epsilon(AdditiveNoise(Gaussian(2.0), 3.0), delta=DELTA).estimate, rel=1e-9
+    )
+    sampled = PoissonSampled(AdditiveNoise(Gaussian(2.0), shift=(0.6, 0.8)), 0.01)
+    scalar = PoissonSampled(AdditiveNoise(Gaussian(2.0)), 0.01)
+    assert epsilon(sampled, delta=DELTA).estimate == pytest.approx(
+        epsilon(scalar, delta=DELTA).estimate, rel=1e-9
+    )
+
+
+# in two coordinates the l_1 norm is hardly longer than the l_1.1 norm, and the hybrid bound is the tighter one
+TRAINING = Composed(PoissonSampled(AdditiveNoise(noise(1.1, 1.0), dimension=2), 0.01), times=2000)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "route"),
+    [
+        (AdditiveNoise(noise(1.5), shift=(1, -1)), "known shift"),
+        (AdditiveNoise(noise(1.5), norm=1, dimension=7), "hybrid"),
+        (AdditiveNoise(noise(2.0), dimension=7), "rotation"),
+        (AdditiveNoise(noise(1.5), norm=math.inf, dimension=7), "every coordinate"),
+        (AdditiveNoise(noise(1.5), dimension=7), "certified renyi"),
+        (TRAINING, "certified hybrid"),
+        (PoissonSampled(AdditiveNoise(noise(1.5), shift=(1, -1)), 0.1), "certified renyi"),
+    ],
+)
+def test_an_answer_names_its_route(mechanism, route):
+    for answer in (epsilon(mechanism, delta=DELTA), delta(mechanism, epsilon=0.5)):
+        assert isinstance(answer, Bounds)
+        assert answer.method.startswith(route)
+
+
+def test_a_million_equal_coordinates_are_one_entry():
+    many = AdditiveNoise(noise(1.5), shift=np.full(10**6, 1e-4))
+    assert many.shift == ((1e-4, 10**6),)
+    assert many == AdditiveNoise(noise(1.5), shift=((1e-4, 10**6),), dimension=10**6)
+    limit = AdditiveNoise(noise(1.5), shift=((1e-4, 10**6),))
+    assert epsilon(limit, delta=DELTA).method == "known shift, contour"
+
+
+def test_replacing_moves_a_vector_twice_as_far_and_a_known_shift_as_given():
+    for p in (1.0, 1.5):
+        once = AdditiveNoise(noise(1.5, 3.0), 2.0, p, 10)
+        single = AdditiveNoise(noise(1.5, 3.0), 1.0, p, 10)
+        replaced = epsilon(single, delta=DELTA, adjacency=Adjacency.REPLACE)
+        assert replaced.upper == pytest.approx(epsilon(once, delta=DELTA).upper, rel=1e-6)
+    vote = AdditiveNoise(noise(1.5), shift=(1, -1))
+    assert epsilon(vote, delta=DELTA, adjacency=Adjacency.REPLACE).upper == epsilon(vote, delta=DELTA).upper
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (
+            lambda: epsilon(AdditiveNoise(noise(1.5), norm=3, dimension=math.inf), delta=DELTA),
+            "dimension must be finite",
+        ),
+        (
+            lambda: epsilon(
+                PoissonSampled(AdditiveNoise(noise(1.5), dimension=3), 0.1),
+                delta=DELTA,
+                adjacency=Adjacency.REPLACE,
+            ),
+            "adjacency must be add-remove, add or remove for a Poisson-sampled vector",
+        ),
+        (
+            lambda: epsilon(AdditiveNoise(noise(1.5), dimension=3), delta=DELTA, method="guess"),
+            "method must be one of scanned",
+        ),
+        (
+            lambda: epsilon(
+                PoissonSampled(AdditiveNoise(noise(1.5), dimension=3), 0.1), delta=DELTA, method="scanned"
+            ),
+            "no composition of its coordinates",
+        ),
+        (lambda: AdditiveNoise(noise(2.5), norm="matched", dimension=3), "beta must be a number in"),
+        (lambda: AdditiveNoise(noise(1.5), norm="l2"), "norm must be one of matched"),
+        (lambda: AdditiveNoise(noise(1.5), dimension=0), "dimension must be a whole number"),
+        (lambda: AdditiveNoise(noise(1.5), dimension=2.5), "dimension must be a whole number"),
+        (
+            lambda: AdditiveNoise(noise(1.5), dimension=3, shift=(1, 1)),
+            "dimension must be 2, the length of shift",
+        ),
+        (lambda: AdditiveNoise(noise(1.5), shift=(0, 0)), "shift must move at least one coordinate"),
+        (lambda: AdditiveNoise(noise(1.5), shift=((1, 2), 3)), "pairs \\(value, count\\) throughout"),
+        (lambda: AdditiveNoise(noise(1.5), shift=()), "shift must hold at least one number"),
+    ],
+)
+def test_what_has_no_sound_answer_is_refused_with_the_reason(ask, message):
+    with pytest.raises(ValueError, match=message):
+        ask()
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda step: epsilon(step, delta=DELTA, method="scanned"),
+        lambda step: epsilon(step, delta=DELTA, method="one-coordinate"),
+        lambda step: delta(step, epsilon=1.0, method="scanned"),
+        lambda step: delta(step, epsilon=1.0, method="one-coordinate"),
+    ],
+)
+def test_uncertified_methods_give_estimates_at_most_the_certified_bound(ask):
+    step = AdditiveNoise(noise(1.5), dimension=10)
+    found = ask(step)
+    assert isinstance(found, Estimate)
+    assert "bound" in found.caveat
+    certified = epsilon(step, delta=DELTA).upper if found.value > 0.5 else delta(step, epsilon=1.0).upper
+    assert found.value <= certified
+
+
+def test_the_scan_finds_more_than_one_coordinate_where_splits_cost_more():
+    step = AdditiveNoise(GeneralizedGaussian(1.5, 0.5), dimension=10)
+    scanned = epsilon(step, delta=DELTA, method="scanned").value
+    assert scanned > epsilon(step, delta=DELTA, method="one-coordinate").value + 0.1
+
+
+def test_the_matched_norm_is_an_estimate_and_never_a_bound():
+    step = AdditiveNoise(noise(1.5), norm="matched", dimension=1000)
+    for found in (epsilon(step, delta=DELTA), delta(Composed(step, times=3), epsilon=1.0)):
+        assert isinstance(found, Estimate)
+        assert "not proved" in found.caveat
+    with pytest.raises(ValueError, match="not certified"):
+        Accountant().step(step)
+
+
+def test_calibration_takes_vectors_but_estimates_only_on_request():
+    found = calibrate_scale(beta=1.5, epsilon=2.0, delta=DELTA, dimension=100)
+    assert found.achieved.upper <= 2.0
+    assert found.step.dimension == 100
+    assert found.scale > calibrate_scale(beta=1.5, epsilon=2.0, delta=DELTA).scale
+    with pytest.raises(ValueError, match="allow_estimate"):
+        calibrate_scale(beta=1.5, epsilon=2.0, delta=DELTA, dimension=100, method="scanned")
+    for asked in ({"norm": "matched"}, {"method": "one-coordinate"}):
+        with pytest.raises(ValueError, match="allow_estimate"):
+            calibrate_scale(beta=1.5, epsilon=2.0, delta=DELTA, dimension=100, **asked)
+        estimated = calibrate_scale(
+            beta=1.5, epsilon=2.0, delta=DELTA, dimension=100, allow_estimate=True, **asked
+        )
+        assert isinstance(estimated.achieved, Estimate)
+        assert estimated.achieved.value == pytest.approx(2.0, rel=1e-6)
+    steps = calibrate_steps(
+        PoissonSampled(AdditiveNoise(noise(1.5), dimension=50), 0.01), epsilon=1.0, delta=DELTA
+    )
+    assert steps.achieved.upper <= 1.0
+
+
+def test_a_ledger_keeps_vectors_within_their_budget():
+    step = PoissonSampled(AdditiveNoise(noise(1.5), dimension=math.inf), 0.01)
+    ledger = Accountant(epsilon=1.0, delta=DELTA)
+    most = ledger.remaining(step)
+    ledger.spend(step, count=most)
+    assert ledger.epsilon(delta=DELTA).upper <= 1.0
+    assert not ledger.can_afford(step)
+    # Laplace noise in the l_2 norm: pure epsilon is that of the l_1 norm, sqrt(d) times larger
+    pure = Accountant(epsilon=1.0, delta=0.0)
+    assert not pure.can_afford(AdditiveNoise(Laplace(1.9), norm=2, dimension=4))
+    assert pure.can_afford(AdditiveNoise(Laplace(2.1), norm=2, dimension=4))
+
+
+def test_mixed_runs_are_bounded_by_what_their_parts_are():
+    vector, number = AdditiveNoise(noise(1.5), dimension=20), AdditiveNoise(Gaussian(3.0))
+    mixed = epsilon(Composed([(vector, 2), (number, 3)]), delta=DELTA)
+    assert mixed.method == "certified renyi"
+    split = AdditiveNoise(noise(1.5), shift=((20 ** (-1 / 1.5), 20),))
+    assert epsilon(Composed([(split, 2), (number, 3)]), delta=DELTA).lower <= mixed.upper
+    assert mixed.lower <= mixed.upper

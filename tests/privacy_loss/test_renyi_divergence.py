@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Renyi divergences of one coordinate, against mpmath and closed forms."""
+
+import math
+
+import mpmath as mp
+import numpy as np
+import pytest
+
+from ggdp.privacy_loss.renyi_divergence import LARGEST_GAIN, gains
+
+
+def gain_by_mpmath(beta, order, shift):
+    """log of the integral of p^a q^(1-a), straight from the definition, at 40 digits."""
+    with mp.workdps(40):
+        beta, order, shift = mp.mpf(beta), mp.mpf(order), mp.mpf(shift)
+
+        def exponent(z):
+            return -order * abs(z) ** beta + (order - 1) * abs(z - shift) ** beta
+
+        low, high = mp.mpf(-1), shift + 1
+        while exponent(low) > -80:
+            low *= mp.mpf("1.2")
+        while exponent(high) > -80:
+            high *= mp.mpf("1.2")
+        points = {low, mp.mpf(0), shift, high}
+        for kink in (mp.mpf(0), shift):
+            for side in (-1, 1):
+                points |= {kink + side * mp.mpf(4) ** -k for k in range(-4, 14)}
+        points |= {low + (shift - low) * k / 12 for k in range(12)}
+        inside = sorted(point for point in points if low <= point <= high)
+        total = mp.quad(lambda z: mp.exp(exponent(z)), inside, method="gauss-legendre", maxdegree=5)
+        return mp.log(total / (2 * mp.gamma(1 + 1 / beta)))
+
+
+@pytest.mark.parametrize(
+    ("beta", "order", "shift"),
+    [
+        (1.0, 2.5, 0.7),
+        (1.1, 12.0, 0.35),
+        (1.25, 1.2, 1.5),
+        (1.5, 2.0, 0.707),
+        (1.5, 40.0, 0.05),
+        (1.75, 6.5, 0.3),
+        (1.9, 3.0, 2.3),
+        (2.5, 4.0, 0.6),
+        (3.0, 7.0, 0.2),
+        (4.0, 2.0, 0.5),
+        (8.0, 1.5, 0.4),
+    ],
+)
+def test_gains_agree_with_mpmath_to_ten_digits(beta, order, shift):
+    exact = gain_by_mpmath(beta, order, shift)
+    assert gains(beta, np.array([order]), shift)[0] == pytest.approx(float(exact), rel=1e-10)
+
+
+@pytest.mark.parametrize("shift", [1e-9, 1e-4, 0.01, 0.9, 3.0])
+@pytest.mark.parametrize("order", [1.0 + 1e-9, 1.5, 2.0, 30.0])
+def test_laplace_gains_are_the_closed_form_at_every_size(order, shift):
+    with mp.workdps(60):
+        a, m = mp.mpf(order), mp.mpf(shift)
+        exact = mp.log((a * mp.exp((a - 1) * m) + (a - 1) * mp.exp(-a * m)) / (2 * a - 1))
+        found = gains(1.0, np.array([order]), shift)[0]
+        assert abs(found / exact - 1) < 1e-10
+
+
+@pytest.mark.parametrize("shift", [1e-12, 1e-3, 2.0])
+def test_nearly_gaussian_noise_has_nearly_gaussian_gains(shift):
+    orders = np.array([1.001, 2.0, 9.0])
+    assert gains(2.0 + 1e-9, orders, shift) == pytest.approx(gains(2.0, orders, shift), rel=1e-7)
+
+
+@pytest.mark.parametrize("beta", [1.0, 1.3, 1.8, 2.6, 5.0])
+def test_tiny_shifts_cost_the_fisher_information(beta):
+    information = beta**2 * math.gamma(2.0 - 1.0 / beta) / math.gamma(1.0 / beta)
+    found = gains(beta, np.array([3.0]), 1e-8)[0]
+    assert found == pytest.approx(0.5 * 3.0 * 2.0 * information * 1e-16, rel=1e-6)
+
+
+@pytest.mark.parametrize("beta", [1.0, 1.4, 2.5])
+def test_gains_are_convex_in_the_shift_and_in_the_order(beta):
+    shifts = np.linspace(0.0, 2.0, 21)
+    along = np.array([gains(beta, np.array([4.0]), float(m))[0] for m in shifts])
+    assert np.all(np.diff(along, 2) >= -1e-12)
+    orders = np.linspace(1.5, 12.0, 22)
+    assert np.all(np.diff(gains(beta, orders, 0.6), 2) >= -1e-12)
+
+
+def test_gains_beyond_use_are_infinite_unless_asked_for():
+    assert gains(4.0, np.array([1000.0]), 2.0)[0] == math.inf
+    assert LARGEST_GAIN < gains(1.5, np.array([2000.0]), 1.0, math.inf)[0] < math.inf

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The bound over all splits: never below a split, monotone in the dimension, and tight where it should be."""
+
+import math
+
+import numpy as np
+import pytest
+
+from ggdp.privacy_loss.renyi_divergence import gains
+from ggdp.privacy_loss.worst_split import ORDERS, one_coordinate, worst_gains
+
+PLACES = [int(np.searchsorted(ORDERS, order)) for order in (1.5, 2.0, 5.0, 20.0, 64.0)]
+
+
+def split_gains(beta, shifts):
+    return np.sum([gains(beta, ORDERS[PLACES], float(shift)) for shift in shifts], axis=0)
+
+
+def splits(p, dimension, rng):
+    """Shares of the p-th power of the norm: equal, geometric, one large and many small, random."""
+    count = min(dimension, 40)
+    equal = [np.full(k, 1.0 / k) for k in {1, 2, 3, count} if k <= dimension]
+    geometric = 0.5 ** np.arange(1, count + 1)
+    uneven = np.concatenate([[0.7], np.full(max(count - 1, 1), 0.3 / max(count - 1, 1))])[:count]
+    return [*equal, geometric, uneven, *rng.dirichlet(np.full(count, 0.3), size=3)]
+
+
+@pytest.mark.parametrize("beta", [1.0, 1.25, 1.5, 1.9, 2.5, 4.0])
+@pytest.mark.parametrize("p", [1.1, 1.5, 2.0, 3.0])
+def test_no_split_exceeds_the_bound(beta, p):
+    rng = np.random.default_rng(11)
+    for size in (0.3, 1.0):
+        for dimension in (2, 40):
+            bound = worst_gains(beta, size, p, dimension)[PLACES]
+            for shares in splits(p, dimension, rng):
+                found = split_gains(beta, size * shares ** (1.0 / p))
+                assert np.all((found <= bound * (1 + 1e-9)) | ~np.isfinite(bound))
+
+
+@pytest.mark.parametrize(("beta", "p"), [(1.5, 1.5), (1.25, 2.0), (1.9, 1.9), (1.0, 1.5), (3.0, 2.0)])
+def test_the_bound_grows_with_the_dimension_and_stays_bounded_up_to_the_norm_two(beta, p):
+    dimensions = (1, 2, 3, 5, 10, 100, 10**6, 10**9, math.inf)
+    bounds = np.array([worst_gains(beta, 0.7, p, dimension)[PLACES] for dimension in dimensions])
+    finite = np.isfinite(bounds[0])
+    assert np.all(np.diff(bounds[:, finite], axis=0) >= 0.0)
+    assert np.all(np.isfinite(bounds[-1][finite]))
+    # infinitely many tiny coordinates, or one: the two ends any bound must reach
+    information = beta**2 * math.gamma(2.0 - 1.0 / beta) / math.gamma(1.0 / beta)
+    orders = ORDERS[PLACES][finite]
+    tiny = 0.5 * orders * (orders - 1.0) * information * 0.7**2 if p == 2.0 else np.zeros_like(orders)
+    reached = np.maximum(tiny, one_coordinate(beta, 0.7)[PLACES][finite])
+    assert np.all(bounds[-1][finite] >= reached * (1 - 1e-12))
+
+
+@pytest.mark.parametrize(("beta", "p", "dimension"), [(1.5, 2.0, 10), (1.0, 3.0, 1000), (1.25, 2.0, 10**6)])
+def test_where_equal_splits_are_the_worst_the_bound_is_tight(beta, p, dimension):
+    place = PLACES[1]
+    equal = dimension * gains(beta, ORDERS[[place]], 0.7 * dimension ** (-1.0 / p))[0]
+    assert equal <= worst_gains(beta, 0.7, p, dimension)[place] <= equal * 1.005
+
+
+def test_the_largest_coordinate_norm_and_the_sum_norm_are_exact():
+    one = one_coordinate(1.5, 0.4)
+    assert worst_gains(1.5, 0.4, math.inf, 7)[PLACES] == pytest.approx(7 * one[PLACES], rel=1e-8)
+    assert worst_gains(1.5, 0.4, 1.0, math.inf)[PLACES] == pytest.approx(one[PLACES], rel=1e-8)
+
+
+@pytest.mark.parametrize("beta", [1.0, 1.2, 1.7, 2.0, 2.5, 4.0])
+def test_the_loss_per_shift_is_below_its_bound_for_small_shifts(beta):
+    """|l(y)| / m <= beta |y|^(beta-1) up to beta = 2; beyond, the mean slope grows with the interval."""
+    y = np.geomspace(1e-6, 10.0, 400)
+    for shift in (1e-3, 0.1, 1.0):
+        half = 0.5 * shift
+        slope = (np.abs(y + half) ** beta - np.abs(y - half) ** beta) / shift
+        if beta <= 2.0:
+            assert np.all(slope <= beta * y ** (beta - 1.0) * (1 + 1e-9))
+        else:
+            wide = 2.0 * half
+            outside = y >= wide
+            wider = ((y + wide) ** beta - np.abs(y - wide) ** beta) / (2.0 * wide)
+            assert np.all(slope[outside] <= wider[outside] * (1 + 1e-9))
