@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Doctests are collected from the rooms whose optional dependencies are installed."""
+"""Tests and doctests are collected from the rooms whose optional dependencies are installed."""
 
 import importlib.util
 
@@ -7,6 +7,9 @@ _NEEDS = {
     "src/ggdp/torch": "torch",
     "src/ggdp/torch/kernels.py": "triton",
     "src/ggdp/jax": "jax",
+    "tests/ggdp_jax": "jax",
+    "tests/ggdp_torch": "torch",
+    "tests/gpu": "triton",
     "src/ggdp/accounting/dp_events.py": "dp_accounting",
 }
 

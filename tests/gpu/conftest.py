@@ -15,10 +15,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 
-def pytest_configure(config):
-    config.addinivalue_line("markers", "gpu: needs a CUDA device or Triton's interpreter")
-
-
 @pytest.fixture(scope="session")
 def device():
     import torch

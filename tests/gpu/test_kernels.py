@@ -29,6 +29,8 @@ from ggdp.torch.streams import CHACHA_SPAN  # noqa: E402
 
 NOISE = GeneralizedGaussian(1.5, 2.0)
 ciphers = pytest.mark.parametrize("secure", [False, True], ids=["philox", "chacha20"])
+# Blocks of random_key(8) that hold a word of the tail with q = 0, found by search: one word of 2^31 is such.
+DEEP_BLOCKS = {False: 267917317, True: 59599434}
 SHAPES = {False: fused.PHILOX_SHAPE, True: fused.CHACHA_SHAPE}
 
 
@@ -79,6 +81,23 @@ def test_float32_noise_is_the_reference_noise(beta, secure, device, num_elements
 
 
 @ciphers
+def test_a_draw_beyond_2_to_the_minus_31_reads_all_three_words(secure, device):
+    key = random_key(8, secure=secure)
+    first_block = DEEP_BLOCKS[secure] - DEEP_BLOCKS[secure] % 128
+    drawn = draw(poisoned(4096, device), key, first_block, secure)
+    words = element_words(key, first_block, 4096, secure=secure)
+    deep = (words[0] & np.uint32(0x7FFFFFFF)) == np.uint32(1 << 30)
+    assert np.any(deep)
+    assert (
+        largest_relative_error(drawn, expected_noise(words, NOISE, device, narrow=True)) < FLOAT32_TOLERANCE
+    )
+    words[1, deep] ^= np.uint32(1 << 31)
+    assert (
+        largest_relative_error(drawn, expected_noise(words, NOISE, device, narrow=True)) > FLOAT32_TOLERANCE
+    )
+
+
+@ciphers
 def test_float64_noise_is_the_reference_noise(secure, device, num_elements):
     key = random_key(2, secure=secure)
     drawn = draw(poisoned(num_elements, device, torch.float64), key, 0, secure)
@@ -120,18 +139,10 @@ def test_the_result_does_not_depend_on_the_launch(device, num_elements):
         assert torch.equal(one, draw(poisoned(num_elements, device), key, 7, secure=False, shape=shape))
     secure_key = random_key(5, secure=True)
     one = draw(poisoned(num_elements, device), secure_key, CHACHA_SPAN, secure=True)
-    for num_warps in (1, 2, 8):
+    for num_warps in (2, 4):
         shape = replace(fused.CHACHA_SHAPE, num_warps=num_warps)
         other = draw(poisoned(num_elements, device), secure_key, CHACHA_SPAN, secure=True, shape=shape)
         assert torch.equal(one, other)
-
-
-@ciphers
-def test_the_table_in_shared_memory_gives_the_same_bits(secure, device, num_elements):
-    key = random_key(6, secure=secure)
-    one = draw(poisoned(num_elements, device), key, 0, secure)
-    shape = replace(SHAPES[secure], shared=True)
-    assert torch.equal(one, draw(poisoned(num_elements, device), key, 0, secure, shape=shape))
 
 
 @ciphers

@@ -17,7 +17,7 @@ fixed-point number of 95 bits. Below, w is in units of 2^-31: f = q + b 2^-32 + 
 to 2^30.
 
 Arithmetic in float32 drops b and c and takes f = q + 1/2, except in the tail with q < 2^17, that is where
-u < 2^-14.
+u < 2^-14. There it reads b; c changes a float32 only where q = 0, and a kernel may leave it out elsewhere.
 """
 
 import math

@@ -22,12 +22,9 @@ def noise_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 @lru_cache(maxsize=64)
-def coefficients(
-    noise: GeneralizedGaussian, dtype: torch.dtype, device: torch.device, degree: int | None = None
-) -> torch.Tensor:
+def coefficients(noise: GeneralizedGaussian, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """Return the table of `noise`, scale included, in float32 or float64."""
-    if degree is None:
-        degree = FLOAT64_DEGREE if dtype == torch.float64 else FLOAT32_DEGREE
+    degree = FLOAT64_DEGREE if dtype == torch.float64 else FLOAT32_DEGREE
     table = quantile_table(noise.beta, degree).coefficients * noise.scale
     return torch.tensor(table, dtype=dtype, device=device)
 

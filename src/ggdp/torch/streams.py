@@ -20,13 +20,13 @@ Generator = torch.Generator | SecureGenerator
 
 PHILOX_WORDS = 4  # 32-bit words in a block of Philox-4x32
 CHACHA_WORDS = BLOCK_BYTES // 4
-CHACHA_SPAN = 128
+CHACHA_SPAN = 32
 """Blocks whose words are dealt out together: element 4 (r SPAN + k) + j of a span owns word j of row r of
 block k.
 
-With the four rows of a ChaCha20 state kept apart, a warp of the kernel reads and writes consecutive elements.
-The value is part of the stream's definition, not a launch parameter: another one deals the words out
-otherwise.
+With the four rows of a ChaCha20 state kept apart, a warp that computes a block per thread reads and writes
+consecutive elements. The value is part of the stream's definition, not a launch parameter: another one deals
+the words out otherwise.
 """
 
 
