@@ -10,7 +10,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ggdp import AdditiveNoise, Adjacency, Composed, Gaussian, Laplace, PoissonSampled, delta, epsilon
+from ggdp import (
+    Accountant,
+    AdditiveNoise,
+    Adjacency,
+    Composed,
+    Gaussian,
+    Laplace,
+    PoissonSampled,
+    delta,
+    epsilon,
+)
 from ggdp.mechanisms import CustomMechanism
 from ggdp.privacy_loss.cells import Cells
 from ggdp.privacy_loss.custom import (
@@ -322,3 +332,22 @@ def test_a_described_mechanism_that_costs_nothing_costs_nothing():
     found = epsilon(Composed(same, times=3), delta=1e-6)
     assert found.lower == 0.0
     assert found.upper < 1e-13
+
+
+def test_a_ledger_counts_described_releases_and_keeps_to_its_budget():
+    ledger = Accountant(epsilon=20.0, delta=1e-6)
+    ledger.spend(RESPONSE, count=5)
+    ledger.spend(KNOWN_GAUSSIAN)
+    both = Composed([(RESPONSE, 5), (KNOWN_GAUSSIAN, 1)])
+    assert ledger.epsilon(delta=1e-6).upper == pytest.approx(epsilon(both, delta=1e-6).upper, rel=1e-9)
+    fits = ledger.remaining(RESPONSE)
+    more, too_many = (Composed([(RESPONSE, 5 + fits + k), (KNOWN_GAUSSIAN, 1)]) for k in (0, 1))
+    assert epsilon(more, delta=1e-6).upper <= 20.0 < epsilon(too_many, delta=1e-6).upper
+    with pytest.raises(ValueError, match="lives in memory"):
+        ledger.state_dict()
+
+
+def test_randomized_response_fits_a_pure_budget_up_to_its_largest_loss():
+    ledger = Accountant(epsilon=3.5 * math.log(3.0), delta=0.0)
+    assert ledger.remaining(RESPONSE) == 3
+    assert ledger.remaining(TRUNCATED) == 0

@@ -116,7 +116,7 @@ def test_norm_defaults_to_beta():
         (lambda: PoissonSampled(STEP, rate=1.01), "rate must be a number in (0, 1], got 1.01"),
         (
             lambda: PoissonSampled(Composed(STEP), rate=0.1),
-            "mechanism must be of type AdditiveNoise, got Composed",
+            "mechanism must be of type AdditiveNoise or CustomMechanism, got Composed",
         ),
         (lambda: PoissonSampled(PoissonSampled(STEP, 0.5), rate=0.1), "sample each step, then compose"),
         (lambda: Composed(STEP, times=0), "times must be a whole number >= 1, got 0"),

@@ -60,7 +60,7 @@ def to_dp_event(mechanism: Mechanism) -> Any:
     match mechanism:
         case AdditiveNoise():
             return _noise_event(google, mechanism)
-        case PoissonSampled(mechanism=inner, rate=rate):
+        case PoissonSampled(mechanism=AdditiveNoise() as inner, rate=rate):
             return google.PoissonSampledDpEvent(rate, _noise_event(google, inner))
         case Composed(parts=((step, times),)):
             return google.SelfComposedDpEvent(to_dp_event(step), times)

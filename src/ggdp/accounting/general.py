@@ -52,6 +52,12 @@ def delta(mechanism: Mechanism, epsilon: float, adjacency: Adjacency) -> Bounds:
     return answers[0] if len(answers) == 1 else Bounds.worst(*answers)
 
 
+def largest_loss(mechanism: Mechanism, adjacency: Adjacency) -> float:
+    """The epsilon of pure privacy: no loss exceeds it; infinite where any may be infinite."""
+    found = described_directions(mechanism, adjacency)
+    return max(math.inf if direction.infinite[1] > 0.0 else direction.supremum for direction in found)
+
+
 @dataclass(frozen=True)
 class _Sandwich:
     """Certified delta: from the lower pairs' curve to the upper pairs', infinite losses added."""

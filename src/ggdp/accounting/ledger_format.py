@@ -10,12 +10,12 @@ from typing import Any
 
 from ggdp import arguments
 from ggdp.accounting.budget import Budget
-from ggdp.mechanisms import AdditiveNoise, Adjacency, PoissonSampled, from_dict, to_dict
+from ggdp.mechanisms import AdditiveNoise, Adjacency, CustomMechanism, PoissonSampled, from_dict, to_dict
 
 VERSION = 1
 KIND = "accountant"
 
-Step = AdditiveNoise | PoissonSampled
+Step = AdditiveNoise | PoissonSampled | CustomMechanism
 Counts = dict[Step, int]
 
 _FIELDS = {"version", "kind", "adjacency", "budget", "steps"}
@@ -33,8 +33,17 @@ def describe(counts: Counts, budget: Budget | None, adjacency: Adjacency) -> dic
         "kind": KIND,
         "adjacency": adjacency.value,
         "budget": {"epsilon": budget.epsilon, "delta": budget.delta} if budget else None,
-        "steps": [{"mechanism": to_dict(step), "count": count} for step, count in counts.items()],
+        "steps": [{"mechanism": _plain(step), "count": count} for step, count in counts.items()],
     }
+
+
+def _plain(step: Step) -> dict[str, Any]:
+    if isinstance(step, CustomMechanism):
+        raise ValueError(
+            f"mechanism must be one that this library knows, to be written down, got {type(step).__name__}; "
+            "a ledger with mechanisms of your own lives in memory"
+        )
+    return to_dict(step)
 
 
 def read(state: dict[str, Any]) -> tuple[Counts, Budget | None, Adjacency]:

@@ -57,7 +57,7 @@ def partition(densities: Sequence[Density], cells: int) -> Edges:
 def _distinct(breaks: Array) -> Array:
     """Break points; those a few ulps apart are meant to be one, and values are taken beside it."""
     size = np.maximum(np.abs(breaks), 2.0**-4 * np.abs(breaks).max())
-    return breaks[np.concatenate([[True], np.diff(breaks) > 4.0 * np.spacing(size[1:])])]
+    return np.asarray(breaks[np.append(True, np.diff(breaks) > 4.0 * np.spacing(size[1:]))], dtype=np.float64)
 
 
 def _edges(points: Array, breaks: Array) -> Edges:
