@@ -138,7 +138,7 @@ def test_gaussian_noise_is_exact_in_every_norm_by_rotation():
     )
 
 
-# in two coordinates the l_1 norm is hardly longer than the l_1.1 norm, and the hybrid bound is the tighter one
+# in two coordinates the l_1 norm is hardly longer than the l_1.1 norm: there the hybrid bound is the tighter
 TRAINING = Composed(PoissonSampled(AdditiveNoise(noise(1.1, 1.0), dimension=2), 0.01), times=2000)
 
 

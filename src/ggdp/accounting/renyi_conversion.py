@@ -10,19 +10,24 @@ Several orders at once do no better: the logarithm of the right side before taki
 and concave in x, so that sup and inf may be exchanged, and the law that is worst for the best order respects
 all other orders too.
 
-**Without rare losses.** At a small sampling rate a step's loss is rarely enormous, and its high moments
-explode before they can bring delta down. Let x = dP/dQ before sampling and E the event that x > e^c at some
-step. For any c,
+**Without rare losses.** At a small sampling rate q a step's loss is rarely enormous, and its high moments
+explode before they can bring delta down. Let x = dP/dQ before sampling, r = 1 - q + q x, and E the event that
+x > e^c at some step. For REMOVE, whose likelihood ratio is r, and any c,
 
-    delta  <=  P(E) + sup over A of (P - e^epsilon Q)(A without E),                              (2)
+    delta  <=  P(E) + sup over A of (P - e^epsilon Q)(A without E),                  (2)
 
 and (1) holds for the laws restricted to the complement of E, with moments
 
-    E_Q[x^k; x <= e^c]  <=  min over 1 <= j <= k of e^{g_j + (k - j) c}                              (3)
+    E_Q[x^k; x <= e^c]  <=  min over 1 <= j <= k of e^{g_j + (k - j) c},  g_1 = 0,   (3)
 
-in the binomial formula (g_1 = 0: the j = 1 term is e^{(k-1) c}). P(E) is at most the sum over the steps of (q
-+ (1-q) e^-c) P(x > e^c) with P(x > e^c) <= e^{g_j - (j-1) c} for every j > 1, because Q(x > e^c) <= e^-c P(x
-> e^c). Any c is valid; a few are tried.
+in the binomial formula. With tau a bound on P(x > e^c), for which e^{g_j - (j-1) c} will do with any j > 1,
+P(E) is at most the sum over the steps of (q + (1-q) e^-c) tau, because Q(x > e^c) <= e^-c P(x > e^c). For
+ADD, whose ratio is 1/r, nothing is cut: E_Q[r^(1-a)] exceeds the restricted moment of REMOVE by at most
+
+    tau ((1-q)^(1-a) - (1-q)^a + e^-c),                                              (4)
+
+which is added to it, so that one number covers both directions (docs/renyi.md). Any c is valid; a few are
+tried.
 """
 
 import math
@@ -77,12 +82,11 @@ class RenyiSteps:
 
     def _log_rare(self, cut: float) -> float:
         """log of a bound on P(E) of (2); only sampled steps are cut."""
-        logs = []
-        for gain, rate, times in self.steps:
-            if rate <= _LARGEST_RARE_RATE:
-                usable = np.isfinite(gain)
-                log_tail = float(np.min(gain[usable] - (ORDERS[usable] - 1.0) * cut, initial=0.0))
-                logs.append(math.log(times) + math.log(rate + (1.0 - rate) * math.exp(-cut)) + log_tail)
+        logs = [
+            math.log(times) + math.log(rate + (1.0 - rate) * math.exp(-cut)) + _log_tail(gain, cut)
+            for gain, rate, times in self.steps
+            if rate <= _LARGEST_RARE_RATE
+        ]
         return float(np.logaddexp.reduce(logs)) + SLACK
 
     def _cut(self, log_share: float) -> float:
@@ -102,6 +106,7 @@ class RenyiSteps:
             if rate <= _LARGEST_RARE_RATE:
                 moments = _restricted_moments(gain, cut)
                 total += times * np.array([amplified(moments, int(order), rate) for order in _WHOLE])
+                total += times * _extra_for_add(_log_tail(gain, cut), rate, cut)
             else:
                 total += times * sampled_gains(gain, rate)[np.isin(ORDERS, _WHOLE)]
         return total * (1.0 + SLACK)
@@ -114,6 +119,19 @@ def _restricted_moments(gain: Array, cut: float) -> Array:
     least = np.minimum.accumulate(np.concatenate([[0.0], gain[usable]]) - orders * cut)
     k = np.arange(2.0, _WHOLE[-1] + 1.0)
     return np.maximum(least[np.searchsorted(orders, k, side="right") - 1] + k * cut, 0.0)
+
+
+def _log_tail(gain: Array, cut: float) -> float:
+    """log of tau, a bound on P(x > e^cut)."""
+    usable = np.isfinite(gain)
+    return float(np.min(gain[usable] - (ORDERS[usable] - 1.0) * cut, initial=0.0))
+
+
+def _extra_for_add(log_tail: float, rate: float, cut: float) -> Array:
+    """(4) at `_WHOLE`; added to the logarithm of a moment that is at least one, it is more than needed."""
+    thinned = -math.log1p(-rate)
+    log_extra = log_tail + np.logaddexp((_WHOLE - 1.0) * thinned, -cut)
+    return np.exp(np.minimum(log_extra, 700.0))
 
 
 def _epsilon(orders: Array, total: Array, log_delta: float) -> float:
