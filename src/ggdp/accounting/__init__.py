@@ -7,6 +7,7 @@ from ggdp.accounting.dp_events import from_dp_event, to_dp_event
 from ggdp.accounting.opacus_history import from_opacus_state_dict
 from ggdp.accounting.questions import delta, epsilon, privacy_curve
 from ggdp.accounting.renyi import renyi_divergence
+from ggdp.accounting.sampled import SampledEstimate, loss_sampler, sampled_delta, sampled_epsilon
 
 __all__ = [
     "Accountant",
@@ -15,11 +16,15 @@ __all__ = [
     "BudgetExceededError",
     "ErrorLedger",
     "Estimate",
+    "SampledEstimate",
     "delta",
     "epsilon",
     "from_dp_event",
     "from_opacus_state_dict",
+    "loss_sampler",
     "privacy_curve",
     "renyi_divergence",
+    "sampled_delta",
+    "sampled_epsilon",
     "to_dp_event",
 ]
