@@ -129,7 +129,7 @@ def test_allowing_fewer_answers_needs_less_noise():
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"epsilon": 2000.0, "queries": 1}, "more than so few queries can use"),
+        ({"beta": 1.0, "epsilon": 300.0, "queries": 1}, "more than so few queries can use"),
         ({"epsilon": 1e-3, "queries": 100_000}, "cannot be met for so many queries"),
         ({"queries": 0}, "queries must be a whole number >= 1"),
         ({"delta": 0.0}, "delta must be"),

@@ -23,7 +23,7 @@ def _number(option: str, help_text: str, **limits: float) -> Any:
 def simulate(
     epsilon: Annotated[list[float], _number("--epsilon", "Privacy parameter; give it again.", above=0.0)],
     delta: options.Delta,
-    classes: Annotated[int, _whole("--classes", "2, or at least 5.", least=2, most=1000)] = 2,
+    classes: Annotated[int, _whole("--classes", "2, or at least 6.", least=2, most=1000)] = 2,
     votes: Annotated[int, _whole("--votes", "Votes in a histogram.", least=2)] = 1000,
     histograms: Annotated[int, _whole("--histograms", "How many, one for each gap.", least=2)] = 500,
     most_gap: Annotated[
@@ -46,8 +46,8 @@ def simulate(
     """
     if from_beta >= to_beta:
         raise ValueError(f"--from-beta must be below --to-beta, got {from_beta:g} and {to_beta:g}")
-    if classes in (3, 4):
-        raise ValueError(f"--classes must be 2 or at least 5, got {classes}")
+    if 2 < classes < 6:
+        raise ValueError(f"--classes must be 2 or at least 6, got {classes}")
     if plot is not None:
         import matplotlib  # noqa: F401  before any work, so that its absence is told at once
     simulation = simulate_argmax(

@@ -99,7 +99,7 @@ def simulate_argmax(
     """Exact hardmax utility at each gap, for the least noise of each exponent that meets each epsilon.
 
     Args:
-        num_classes: 2, or at least 5.
+        num_classes: 2, or at least 6.
         epsilons: privacy of `queries` noisy votes together, one curve each.
         delta: likewise.
         betas: exponents to compare.
@@ -140,7 +140,7 @@ def runner_up_histograms(
     if num_classes == 2:
         first = num_votes / (2.0 - r)
         return np.stack([first, (1.0 - r) * first], axis=1)
-    num_classes = arguments.whole("num_classes", num_classes, least=5, hint="or 2")
+    num_classes = arguments.whole("num_classes", num_classes, least=6, hint="or 2")
     if rng is None:
         raise ValueError("rng must be given for more than two classes, whose histograms are random")
     second_over_first = 1.0 - r
