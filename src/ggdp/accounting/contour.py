@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from ggdp.accounting.bounds import ErrorLedger
 from ggdp.accounting.curve import LogDelta
-from ggdp.accounting.cut_off import characteristic, cut_off
+from ggdp.accounting.cut_off import PLANNING_ERROR, characteristic, cut_off
 from ggdp.accounting.moments import log_chernoff_constant
 from ggdp.accounting.tilt import Parts, Saddle, TiltPlan
 from ggdp.privacy_loss.panel_error import NODES_PER_PANEL
@@ -47,6 +47,7 @@ from ggdp.privacy_loss.shift_pair import Array
 _UNIT_ROUNDOFF = 2.0**-53
 _TRUNCATION = -29.0  # log of the truncation aimed at, relative to delta
 _ALIASING = -32.0  # likewise
+_MANY = 50  # parts that share the budget; more of them may take longer
 _MOST_PRODUCTS = 6e7  # nodes times line points: about a sixth of a second
 
 
@@ -133,13 +134,16 @@ def draw(parts: Parts, plan: TiltPlan, saddle: Saddle, effort: float = 1.0) -> L
     step = 2.0 * math.pi / window
     omega, log_truncation = cut_off(parts, plan, saddle, step, _TRUNCATION + relative)
     count = math.ceil(omega / step) + 1
-    affordable = int(effort * _MOST_PRODUCTS / (count * NODES_PER_PANEL * len(parts)))
+    affordable = int(effort * _MOST_PRODUCTS / (count * NODES_PER_PANEL * min(len(parts), _MANY)))
     nodes = [
         certified_nodes(
             pair, (theta, theta_2), omega, log_phi, most_panels=min(affordable, round(effort * MOST_PANELS))
         )
         for (pair, _), log_phi in zip(parts, zip(log_phis, plan.log_phis(theta_2), strict=True), strict=True)
     ]
+    for part, log_phi in zip(nodes, log_phis, strict=True):
+        if part.log_phi[0] + part.quadrature[0] + part.roundoff[0] > log_phi + PLANNING_ERROR:
+            raise CannotCertifyError("the plan was too rough for this tilt")
     return _assemble(parts, nodes, theta, theta_2, step, count, log_truncation)
 
 

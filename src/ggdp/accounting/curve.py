@@ -59,18 +59,21 @@ def crossing(curve: Curve, log_delta: float, start: float, reach: float) -> Epsi
 
 
 def _newton(curve: Curve, log_delta: float, start: float, reach: float) -> tuple[float, LogDelta]:
-    point, best = start, math.inf
-    here = curve.log_delta(point)
-    for _ in range(60):
+    """Newton's method on log delta, kept between the nearest points known to lie on either side."""
+    low, high, point = -math.inf, math.inf, start
+    for _ in range(100):
+        here = curve.log_delta(point)
         if not here.slope < 0.0:
             break
-        step = (log_delta - here.estimate) / here.slope
-        step = max(-reach, min(reach, step))
-        point += step
-        here = curve.log_delta(point)
-        if abs(step) <= 4.0 * math.ulp(abs(point)) or (abs(step) >= best and abs(step) <= 1e-9 * abs(point)):
+        gap = log_delta - here.estimate
+        low, high = (point, high) if gap < 0.0 else (low, point)
+        step = max(-reach, min(reach, gap / here.slope))
+        following = point + step
+        if not low < following < high and math.isfinite(high - low):
+            following = 0.5 * (low + high)  # atoms bend the curve: Newton's step can leap over the answer
+        if abs(following - point) <= 4.0 * math.ulp(abs(point)) or high - low <= 8.0 * math.ulp(abs(point)):
             return point, here
-        best = min(best, abs(step))
+        point = following
     raise CannotCertifyError("no epsilon found where delta has the value asked for")
 
 

@@ -29,6 +29,9 @@ from ggdp.privacy_loss.decay import Decay, decay
 from ggdp.privacy_loss.quadrature import CannotCertifyError, Nodes, certified_nodes
 from ggdp.privacy_loss.shift_pair import Array
 
+PLANNING_ERROR = 1e-5
+"""How far the planned log phi may lie below the certified one; the caller checks it."""
+
 _SHORT_LINE = 500  # points up to which a plain line is cheaper than a cover
 _RUN = 48  # cover points per doubling of w
 _FURTHEST = 1e11  # in steps of the line; only a cover goes that far
@@ -38,6 +41,8 @@ _TOLERANCE = 9.0  # log of how much more truncation than aimed at is still taken
 
 def cut_off(parts: Parts, plan: TiltPlan, saddle: Saddle, step: float, enough: float) -> tuple[float, float]:
     """The end of the line and log of the truncation there, relative to e^K(theta).
+
+    Holds if no part's certified log phi(theta) exceeds the planned one by more than `PLANNING_ERROR`.
 
     Args:
         parts: the composition.
@@ -114,10 +119,8 @@ def _bulks(
     for (pair, _), log_phi, cut in zip(parts, log_phis, cuts, strict=True):
         cut = min(max(cut, 1.01 * pair.up + 1e-3), pair.cut)
         bulk = certified_nodes(pair, (saddle.theta,), omega, (float(log_phi),), cut=cut, most_panels=1000)
-        whole = certified_nodes(pair, (saddle.theta,), 0.0, (float(log_phi),))
-        left_out = -math.expm1(min(bulk.log_phi[0] - whole.log_phi[0], 0.0))
-        slack = whole.quadrature[0] + whole.roundoff[0] + bulk.quadrature[0] + bulk.roundoff[0]
-        bulks.append((bulk, left_out + 2.0 * slack))
+        slack = bulk.quadrature[0] + bulk.roundoff[0] + 2.0 * PLANNING_ERROR
+        bulks.append((bulk, -math.expm1(min(bulk.log_phi[0] - float(log_phi), 0.0)) + slack))
     return bulks
 
 

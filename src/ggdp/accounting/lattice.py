@@ -122,7 +122,8 @@ def build(parts: Parts, plan: TiltPlan, saddle: Saddle, tolerance: float) -> Lat
     """
     spans = [span_of(pair, plan, saddle, index) for index, (pair, _) in enumerate(parts)]
     window = window_of(plan, saddle)
-    finest = max(1.5 * window / _MOST_POINTS, max(high - low for low, high in spans) / _MOST_CELLS)
+    crowd = math.sqrt(len(parts))
+    finest = crowd * max(1.5 * window / _MOST_POINTS, max(high - low for low, high in spans) / _MOST_CELLS)
     spacing = max(_COARSEST / (saddle.theta + 1.0), finest)
     while True:
         lattice = _on_grid(parts, spans, saddle, window, _aligned(parts, spacing))

@@ -199,6 +199,8 @@ def planned_epsilon(parts: Parts, plan: TiltPlan, log_delta: float) -> float:
         low, high = (middle, high) if _rough_log_delta(plan, epsilon, ceiling) > log_delta else (low, middle)
     if high < math.log(1e-13):
         raise CannotCertifyError("no positive epsilon is needed")
+    if low > math.log(590.0):
+        raise CannotCertifyError("no loss is rare at this epsilon")
     return math.exp(high)
 
 

@@ -8,6 +8,7 @@ their numbers choose a contour or a window, and a poor choice makes an answer wi
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -52,10 +53,20 @@ class FarPeaks:
     log_rate: Array
     furthest: Array
 
+    @cached_property
+    def least_tilt(self) -> float:
+        """The tilt below which no part has its peak beyond its nodes."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = (1.0 - self.up / self.furthest) ** (self.beta - 1.0)
+            tilts = np.where((self.beta == 1.0) | (self.up == 0.0), np.inf, ratio / (1.0 - ratio))
+        return 0.999 * float(np.where(np.isnan(tilts), np.inf, tilts).min())
+
     def at(self, theta: float) -> tuple[Array, Array]:
         """log of each part's tilted mass beyond its nodes, minus infinity where the peak lies inside, and
         the loss there.
         """
+        if theta < self.least_tilt:
+            return np.full_like(self.up, -np.inf), np.zeros_like(self.up)
         nowhere = (self.up == 0.0) | (self.beta == 1.0) | ~np.isfinite(self.furthest)
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             ratio = (1.0 + 1.0 / theta) ** (1.0 / np.where(nowhere, 1.0, self.beta - 1.0))

@@ -8,7 +8,7 @@ from ggdp import arguments
 from ggdp.accounting import Bounds, vector
 from ggdp.accounting import delta as delta_of
 from ggdp.accounting import epsilon as epsilon_of
-from ggdp.accounting.questions import MOST_EPSILON
+from ggdp.accounting.composition import MOST_EPSILON
 from ggdp.accounting.tilt import TiltPlan, saddle_for_log_delta
 from ggdp.mechanisms import Adjacency, Composed, Mechanism
 from ggdp.privacy_loss.dominating import Parts, directions

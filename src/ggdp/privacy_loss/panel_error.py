@@ -45,7 +45,7 @@ def log_panel_error(pair: ShiftPair, left: Array, right: Array, tilts: Tilts, om
         touching = np.isin(left, pair.kinks) | np.isin(right, pair.kinks)
         best[:, touching] = _log_lipschitz_error(pair, left[touching], right[touching], tilts, omega)
     best[:, ~touching] = _log_ellipse_error(pair, left[~touching], right[~touching], tilts, omega)
-    return np.minimum(best, _log_whole(pair, left, right, tilts))
+    return np.asarray(np.minimum(best, _log_whole(pair, left, right, tilts)))
 
 
 def _log_whole(pair: ShiftPair, left: Array, right: Array, tilts: Tilts) -> Array:

@@ -19,11 +19,11 @@ import numpy as np
 from ggdp.privacy_loss.panel_error import NODES_PER_PANEL, Tilts, log_panel_error, log_tilted
 from ggdp.privacy_loss.shift_pair import Array, ShiftPair
 
-
 MOST_PANELS = 2000
 _MOST_ROUNDS = 60
 _NEGLIGIBLE = -41.0  # log of the error allowed per panel, relative to phi(theta)
 _UNIT_ROUNDOFF = 2.0**-53
+_STRIDES = np.concatenate([[0.0], np.geomspace(0.25, 1e9, 48)])
 
 
 class CannotCertifyError(ArithmeticError):
@@ -72,39 +72,43 @@ def tail_ends(
     """
     power = pair.beta - 1.0
 
-    def right(z: float) -> float:
-        share = float(pair.share(np.array(z), pair.down)) if pair.down else 0.0
-        growth = (1.0 + theta) * -math.expm1(power * math.log1p(-pair.up / z)) if pair.up else 0.0
-        growth += theta * share * math.expm1(power * math.log1p(-pair.down / z))
-        if growth >= 1.0:
-            return math.inf
-        return float(log_tilted(pair, np.array(z), theta)) - math.log((1.0 - growth) * pair.beta * z**power)
+    def right(z: Array) -> Array:
+        share = pair.share(z, pair.down) if pair.down else np.zeros_like(z)
+        growth = (1.0 + theta) * -np.expm1(power * np.log1p(-pair.up / z))
+        growth = growth + theta * share * np.expm1(power * np.log1p(-pair.down / z))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            bound = log_tilted(pair, z, theta) - np.log((1.0 - growth) * pair.beta * z**power)
+        return np.where(growth < 1.0, bound, np.inf)
 
-    def left(u: float) -> float:
-        return float(log_tilted(pair, np.array(-u), theta)) - math.log(pair.beta * u**power)
+    def left(u: Array) -> Array:
+        return np.asarray(log_tilted(pair, -u, theta) - np.log(pair.beta * u**power))
 
     enough = log_phi - depth
-    low = _first_below(left, 1e-3 - pair.down, enough)
-    share = math.exp(min(left(low) - log_phi, 0.0))
-    if math.isfinite(pair.cut) and right(pair.cut) > enough:
+    low, log_low = _first_below(left, 1e-3 - pair.down, enough)
+    share = math.exp(min(log_low - log_phi, 0.0))
+    if math.isfinite(pair.cut) and float(right(np.array(pair.cut))) > enough:
         return -low, pair.cut, share  # the law ends here, nothing is left out
-    high = min(_first_below(right, 1.001 * pair.up + 1e-3, enough), pair.cut)
-    return -low, high, share + math.exp(min(right(high) - log_phi, 0.0))
+    high, log_high = _first_below(right, 1.001 * pair.up + 1e-3, enough)
+    return -low, min(high, pair.cut), share + math.exp(min(log_high - log_phi, 0.0))
 
 
-def _first_below(bound: Callable[[float], float], start: float, enough: float) -> float:
-    """A point, not much beyond the first, where a bound that falls towards infinity has reached `enough`."""
-    step, point = 0.25, start
-    while bound(point) > enough:
-        step *= 1.6
-        point += step
-        if point > 1e9:
+def _first_below(bound: Callable[[Array], Array], start: float, enough: float) -> tuple[float, float]:
+    """A point, not much beyond the first, where a bound that falls towards infinity has reached `enough`.
+
+    Also the bound there.
+    """
+    points = start + _STRIDES
+    for _ in range(2):  # the end need not be exact, only not wasteful
+        values = bound(points)
+        below = np.nonzero(values <= enough)[0]
+        if not len(below):
             raise CannotCertifyError("the tail of the tilted noise does not fall off")
-    inside, outside = max(point - step, start), point
-    for _ in range(5):  # the end need not be exact, only not wasteful
-        middle = 0.5 * (inside + outside)
-        inside, outside = (middle, outside) if bound(middle) > enough else (inside, middle)
-    return outside
+        first = int(below[0])
+        best = float(points[first]), float(values[first])
+        if first == 0:
+            break
+        points = np.linspace(points[first - 1], points[first], 9)[1:]
+    return best
 
 
 def first_edges(pair: ShiftPair, low: float, high: float, smallest: float, ratio: float) -> Array:

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One direction of a composition, answered by the cheapest engine that certifies itself well enough.
+
+Engines are tried in turn; what each certifies is true, so two answers to the same question are intersected.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from ggdp.accounting import contour, lattice, moments, rare, top_atom
+from ggdp.accounting.bounds import Bounds, ErrorLedger
+from ggdp.accounting.closed_form import ClosedForm
+from ggdp.accounting.curve import Curve, EpsilonSandwich, LogDelta, crossing
+from ggdp.accounting.tilt import Saddle, TiltPlan, saddle_for_epsilon, saddle_for_log_delta
+from ggdp.privacy_loss.dominating import Parts
+from ggdp.privacy_loss.quadrature import CannotCertifyError
+
+MOST_EPSILON = 2000.0
+
+_SMALLEST_LOG_DELTA = math.log(1e-290)  # beyond, delta is as good as none, and only bounded
+_GOOD_WIDTH = 2e-7  # relative width at which an engine's answer is taken as it is
+_FAIR_WIDTH = 1e-6  # and after the second engine too
+_SUPREMUM_ERROR = 1e-14  # relative rounding error of a sum of largest losses
+_LEAST_DELTA = 5e-324  # a positive delta never becomes an upper bound of zero
+
+Engine = Callable[[Parts, TiltPlan, Saddle], Curve]
+
+
+def too_much(what: str, bounds: Bounds | None) -> str:
+    """The sentence that refuses an epsilon beyond what is computed."""
+    lower = bounds.lower if bounds is not None else math.inf
+    return (
+        f"{what} must be at most {MOST_EPSILON:g} to be computed, and is at least {lower:g}: "
+        "take more noise, fewer steps or a larger delta"
+    )
+
+
+def largest_loss(parts: Parts) -> float:
+    """No less than the sum of the largest losses, rounding included."""
+    return sum(times * pair.supremum for pair, times in parts) * (1.0 + _SUPREMUM_ERROR)
+
+
+def _releases(parts: Parts) -> int:
+    return sum(times for _, times in parts)
+
+
+def _grid(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Curve:
+    return lattice.build(parts, plan, saddle, 1e-7 * max(saddle.theta * saddle.epsilon, 1e-2))
+
+
+def _patient(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Curve:
+    return contour.draw(parts, plan, saddle, effort=20.0)
+
+
+_ENGINES: tuple[tuple[str, Engine], ...] = (("contour", contour.draw), ("lattice", _grid))
+
+
+def epsilon_of(parts: Parts, target: float) -> Bounds:
+    """Epsilon of one direction at log delta = target.
+
+    Raises:
+        ValueError: epsilon would exceed what is computed.
+    """
+    ceiling = largest_loss(parts)
+    best = top_atom.epsilon_bounds(parts, target)
+    if best is not None and best.width <= _GOOD_WIDTH * best.upper:
+        return best
+    if _releases(parts) == 1:
+        curve = ClosedForm(parts[0][0])
+        start = curve.start(target)
+        if start <= 0.0 or start >= MOST_EPSILON * 1.5:
+            return _at_an_end(start, "closed form")
+        return _as_bounds(crossing(curve, target, start, 0.1 * start), "closed form", ceiling)
+    plan = TiltPlan.of(parts)
+    saddle = saddle_for_log_delta(plan, target)
+    if saddle.epsilon < saddle.deviation and _is_zero(parts, plan, target):
+        return Bounds(0.0, 0.0, 0.0, "total variation")
+    for name, attempt in _attempts(parts, plan, saddle, target):
+        try:
+            found = attempt()
+        except CannotCertifyError:
+            continue
+        answer = _as_bounds(found, name, ceiling)
+        best = answer if best is None else _both(best, answer)
+        if best.width <= (_GOOD_WIDTH if name == "contour" else _FAIR_WIDTH) * best.upper:
+            return best
+    return _with_moments(parts, plan, target, ceiling, best)
+
+
+def _is_zero(parts: Parts, plan: TiltPlan, target: float) -> bool:
+    """Whether delta at zero, the distance of the two laws in total variation, is certainly small enough."""
+    if moments.log_total_variation_above(parts) <= target:
+        return True
+    at_zero = saddle_for_epsilon(plan, 0.0)
+    if at_zero.log_delta > target + 0.5:  # rough, but clearly above
+        return False
+    try:
+        return contour.draw(parts, plan, at_zero).log_delta(0.0).upper <= target
+    except CannotCertifyError:
+        return False
+
+
+def _attempts(
+    parts: Parts, plan: TiltPlan, saddle: Saddle, target: float
+) -> Iterator[tuple[str, Callable[[], EpsilonSandwich]]]:
+    """Ways to an answer, the cheapest first."""
+    planned = abs(saddle.log_delta - target) < 5.0  # else no tilt of the whole loss brings delta down to it
+    may_be_rare = _may_be_rare(parts)
+    if planned:
+        yield "contour", partial(_by_engine, contour.draw, parts, plan, saddle, target)
+    if may_be_rare:
+        for name, engine in _ENGINES:
+            yield f"{name} with rare event", partial(_with_rare, engine, parts, plan, target)
+    if planned:
+        yield "lattice", partial(_by_engine, _grid, parts, plan, saddle, target)
+        yield "contour", partial(_by_engine, _patient, parts, plan, saddle, target)
+    if may_be_rare:
+        yield "contour with rare event", partial(_with_rare, _patient, parts, plan, target)
+
+
+def _may_be_rare(parts: Parts) -> bool:
+    """Whether a large loss can be much rarer than a small one: sampled, and tails not Laplace."""
+    return len(parts) <= 50 and any(
+        pair.rate < 1.0 and pair.up > 0.0 and pair.beta > 1.0 for pair, _ in parts
+    )
+
+
+def _with_rare(engine: Engine, parts: Parts, plan: TiltPlan, target: float) -> EpsilonSandwich:
+    guess = rare.planned_epsilon(parts, plan, target)
+    found: EpsilonSandwich | None = None
+    for margin in (1.3, 1.05, 1.02):
+        split = rare.cut(parts, plan, margin * guess, target)
+        saddle = saddle_for_epsilon(split.plan, guess)
+        try:
+            curve = rare.RareSplit(engine(split.parts, split.plan, saddle), split.rare)
+            again = crossing(curve, target, guess, 0.1 * guess)
+        except CannotCertifyError:
+            if found is None:
+                raise
+            return found
+        found = again if found is None or again.upper - again.lower < found.upper - found.lower else found
+        if (
+            found.upper - found.lower <= _GOOD_WIDTH * found.upper
+            or abs(found.estimate - guess) < 1e-3 * guess
+        ):
+            break
+        guess = found.estimate
+    assert found is not None
+    return found
+
+
+def _by_engine(
+    engine: Engine, parts: Parts, plan: TiltPlan, saddle: Saddle, target: float
+) -> EpsilonSandwich:
+    """Build the engine at the saddle, solve, and build again where it turned out to lie elsewhere."""
+    found: EpsilonSandwich | None = None
+    for _ in range(3):
+        try:
+            curve = engine(parts, plan, saddle)
+            again = crossing(curve, target, saddle.epsilon, 2.0 * saddle.deviation)
+        except CannotCertifyError:
+            if found is None:
+                raise
+            return found
+        found = again if found is None or again.upper - again.lower < found.upper - found.lower else found
+        if found.upper - found.lower <= _GOOD_WIDTH * found.upper:
+            break
+        saddle = saddle_for_epsilon(plan, found.estimate)
+    assert found is not None
+    return found
+
+
+def _as_bounds(found: EpsilonSandwich, method: str, ceiling: float) -> Bounds:
+    """Clip to what is known anyway: no negative epsilon, none beyond the largest loss."""
+    lower, estimate, upper = (min(max(v, 0.0), ceiling) for v in (found.lower, found.estimate, found.upper))
+    return Bounds(lower, estimate, upper, method, found.ledger)
+
+
+def _at_an_end(start: float, method: str) -> Bounds:
+    if start <= 0.0:
+        return Bounds(0.0, 0.0, 0.0, method)
+    raise ValueError(too_much("epsilon at this delta", Bounds(start, start, start, method)))
+
+
+def _both(one: Bounds, other: Bounds) -> Bounds:
+    """The intersection of two certified answers to the same question."""
+    head = one if one.width <= other.width else other
+    lower, upper = max(one.lower, other.lower), min(one.upper, other.upper)
+    return Bounds(lower, min(max(head.estimate, lower), upper), upper, head.method, head.ledger)
+
+
+def _with_moments(parts: Parts, plan: TiltPlan, target: float, ceiling: float, best: Bounds | None) -> Bounds:
+    saddle = saddle_for_log_delta(plan, target)
+    upper = ceiling
+    for factor in (1.0, 0.7, 0.4, 0.1, 0.01):
+        try:
+            upper = min(upper, moments.epsilon_above(parts, plan, factor * saddle.theta, target))
+        except CannotCertifyError:
+            continue
+    lower = min(moments.epsilon_below(parts, target), upper)
+    wide = Bounds(lower, min(max(saddle.epsilon, lower), upper), upper, "moments", ErrorLedger())
+    return wide if best is None else _both(best, wide)
+
+
+def delta_of(parts: Parts, epsilon: float) -> Bounds:
+    """delta of one direction."""
+    if epsilon >= largest_loss(parts):
+        return Bounds(0.0, 0.0, 0.0, "pure")
+    if _releases(parts) == 1:
+        return _delta_bounds(ClosedForm(parts[0][0]).log_delta(epsilon), "closed form")
+    plan = TiltPlan.of(parts)
+    saddle = saddle_for_epsilon(plan, epsilon)
+    best: Bounds | None = None
+    if not saddle.deviation > 0.0 or saddle.log_delta < _SMALLEST_LOG_DELTA:
+        return _delta_by_moments(parts, plan, saddle, epsilon)
+    for name, attempt in _delta_attempts(parts, plan, saddle, epsilon):
+        try:
+            answer = _delta_bounds(attempt().log_delta(epsilon), name)
+        except CannotCertifyError:
+            continue
+        best = answer if best is None else _both(best, answer)
+        if best.width <= (_GOOD_WIDTH if name == "contour" else _FAIR_WIDTH) * best.upper:
+            return best
+    wide = _delta_by_moments(parts, plan, saddle, epsilon)
+    return wide if best is None else _both(best, wide)
+
+
+def _delta_by_moments(parts: Parts, plan: TiltPlan, saddle: Saddle, epsilon: float) -> Bounds:
+    log_upper = min(moments.log_total_variation_above(parts), 0.0)
+    for factor in (1.0, 0.7, 0.4):
+        try:
+            log_upper = min(log_upper, moments.log_delta_above(parts, plan, factor * saddle.theta, epsilon))
+        except CannotCertifyError:
+            continue
+    upper = max(math.exp(log_upper), _LEAST_DELTA)
+    lower = min(math.exp(moments.log_delta_below(parts, epsilon)), upper)
+    return Bounds(lower, min(max(math.exp(min(saddle.log_delta, 0.0)), lower), upper), upper, "moments")
+
+
+def _delta_attempts(
+    parts: Parts, plan: TiltPlan, saddle: Saddle, epsilon: float
+) -> Iterator[tuple[str, Callable[[], Curve]]]:
+    yield "contour", lambda: contour.draw(parts, plan, saddle)
+    if _may_be_rare(parts) and epsilon < 600.0:
+        for name, engine in _ENGINES:
+            yield f"{name} with rare event", partial(_rare_curve, engine, parts, plan, epsilon)
+    yield "lattice", lambda: _grid(parts, plan, saddle)
+    yield "contour", lambda: _patient(parts, plan, saddle)
+
+
+def _rare_curve(engine: Engine, parts: Parts, plan: TiltPlan, epsilon: float) -> Curve:
+    guess = max(epsilon, 1e-14)
+    split = rare.cut(parts, plan, guess, saddle_for_epsilon(plan, guess).log_delta)
+    return rare.RareSplit(engine(split.parts, split.plan, saddle_for_epsilon(split.plan, guess)), split.rare)
+
+
+def _delta_bounds(found: LogDelta, method: str) -> Bounds:
+    lower, estimate, upper = (math.exp(min(v, 0.0)) for v in (found.lower, found.estimate, found.upper))
+    return Bounds(lower, estimate, max(upper, _LEAST_DELTA), method, found.ledger)
