@@ -112,7 +112,7 @@ def _first_below(bound: Callable[[Array], Array], start: float, enough: float) -
 
 
 def first_edges(pair: ShiftPair, low: float, high: float, smallest: float, ratio: float) -> Array:
-    """Panel edges on [low, high]: the kinks, graded towards them down to `smallest` when beta is not whole."""
+    """Panel edges on [low, high]: the kinks, graded towards them to `smallest` when beta is not whole."""
     anchors = [low, *(kink for kink in pair.kinks if kink < high), high]
     pieces = [np.asarray(anchors)]
     for left, right in pairwise(anchors):
