@@ -86,7 +86,10 @@ class SecureStream:
     def kernel_key(self, device: torch.device) -> torch.Tensor:
         """Return the 256-bit key and the two words that name the stream."""
         if device not in self._keys:
-            self._keys[device] = torch.from_numpy(self._generator.kernel_key().view(np.int32)).to(device)
+            words = torch.from_numpy(self._generator.kernel_key().view(np.int32))
+            # From pinned memory the copy waits its turn on the device instead of making the host wait.
+            words = words.pin_memory() if device.type == "cuda" else words
+            self._keys[device] = words.to(device, non_blocking=True)
         return self._keys[device]
 
     def reserve(self, num_elements: int) -> int:
