@@ -98,7 +98,14 @@ def test_replacing_doubles_a_described_sensitivity():
         epsilon(KNOWN_GAUSSIAN, delta=1e-6, adjacency=Adjacency.REPLACE),
         1e-6,
     )
-    for mechanism in (RESPONSE, PoissonSampled(GAUSSIAN, 0.5), DensityNoise(GAUSSIAN.noise, shift=1.0)):
+    agree(
+        epsilon(Composed(PoissonSampled(GAUSSIAN, 0.1), times=3), delta=1e-6, adjacency=Adjacency.REPLACE),
+        epsilon(
+            Composed(PoissonSampled(KNOWN_GAUSSIAN, 0.1), times=3), delta=1e-6, adjacency=Adjacency.REPLACE
+        ),
+        1e-5,
+    )
+    for mechanism in (RESPONSE, DensityNoise(GAUSSIAN.noise, shift=1.0)):
         with pytest.raises(ValueError, match="adjacency must"):
             epsilon(mechanism, delta=1e-6, adjacency=Adjacency.REPLACE)
 

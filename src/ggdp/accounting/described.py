@@ -95,13 +95,13 @@ def _enclosed(
     inner, rate = (step.mechanism, step.rate) if isinstance(step, PoissonSampled) else (step, 1.0)
     assert isinstance(inner, CustomMechanism)
     if direction is Adjacency.REPLACE:
-        if rate < 1.0 or not isinstance(inner, DensityNoise):
+        if not isinstance(inner, DensityNoise):
             raise ValueError(
                 "adjacency must be 'add-remove', 'add' or 'remove' for a mechanism described with and "
                 "without a record, got 'replace'; describe the two laws of the "
                 "replacement, and ask for 'add-remove'"
             )
-        inner = inner.doubled()
+        inner, rate = inner.replaced(rate), 1.0
     cells = _cells(inner).sampled(rate)
     cells = cells.reversed if direction is Adjacency.ADD else cells
     return Part(cells.above(), cells.below(), times)

@@ -78,13 +78,22 @@ class DensityNoise(CustomMechanism):
                 raise ValueError("shift must not be 0: a record that moves nothing costs nothing")
             object.__setattr__(self, "shift", shift)
 
-    def doubled(self) -> "DensityNoise":
-        """What replacing a record costs: twice the sensitivity."""
+    def replaced(self, rate: float) -> "DensityNoise | DensityPair":
+        """What replacing a record costs that takes part with probability `rate`: docs/adjacency.md.
+
+        Raises:
+            ValueError: only a known shift was given, which says nothing about a replacement.
+        """
         if self.sensitivity is None:
             raise ValueError(
                 "adjacency must not be 'replace' for a known shift: name the shift of the replacement instead"
             )
-        return replace(self, sensitivity=2.0 * self.sensitivity)
+        if rate == 1.0:
+            return replace(self, sensitivity=2.0 * self.sensitivity)
+        check_full_distance_is_worst(self.noise)
+        return DensityPair(
+            *(_sometimes(self.noise, rate, by) for by in (self.sensitivity, -self.sensitivity))
+        )
 
 
 @dataclass(frozen=True)
@@ -149,6 +158,13 @@ class OutcomeProbabilities(CustomMechanism):
             raise ValueError(f"with_record and without_record must be of one length, got {sorted(sizes)}")
 
 
+def _sometimes(noise: Density | Mixture, rate: float, by: float) -> Mixture:
+    """The density of noise that is shifted with probability `rate`."""
+    parts = [(weight * (1.0 - rate), density) for weight, density in noise.components]
+    parts += [(weight * rate, density.shifted(by)) for weight, density in noise.components]
+    return Mixture(tuple(weight for weight, _ in parts), tuple(density for _, density in parts))
+
+
 @functools.singledispatch
 def cells_of(mechanism: object) -> Cells:
     """Bounds on the masses and losses of a mechanism with the record (P) against without it (Q).
@@ -179,7 +195,7 @@ def _(mechanism: DensityNoise) -> Cells:
     if mechanism.shift is not None:
         return density_cells(mechanism.noise.shifted(mechanism.shift), mechanism.noise, _CELLS)
     assert mechanism.sensitivity is not None
-    _check_full_distance_is_worst(mechanism.noise)
+    check_full_distance_is_worst(mechanism.noise)
     return density_cells(mechanism.noise.shifted(mechanism.sensitivity), mechanism.noise, _CELLS)
 
 
@@ -237,7 +253,7 @@ def _normalized(law: Enclosure) -> Enclosure:
     return replace(law, mass_low=law.mass_low * (1.0 - widen), mass_high=law.mass_high * (1.0 + widen))
 
 
-def _check_full_distance_is_worst(noise: Density | Mixture) -> None:
+def check_full_distance_is_worst(noise: Density | Mixture) -> None:
     """Symmetric about zero and log-concave, judged from values: then shifting further always costs more."""
     edges = partition([density for _, density in noise.components], 4096)
     points = edges.points
