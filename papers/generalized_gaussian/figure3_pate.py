@@ -3,9 +3,9 @@
 
     python papers/generalized_gaussian/figure3_pate.py --data DIR --out DIR
 
-Every noise is calibrated exactly, and accuracy is the exact expectation over the noise. The paper's mean of 25
-trials is computed too, for one setting, and must agree with it. Two pictures: one vote by itself, as in the
-paper, and 1000 votes that share a budget among neighbours that change a vote, as PATE is used.
+Every noise is calibrated exactly, and accuracy is the exact expectation over the noise. The paper's mean of
+25 trials is computed too, for one setting, and must agree with it. Two pictures: one vote by itself, as in
+the paper, and 1000 votes that share a budget among neighbours that change a vote, as PATE is used.
 """
 
 import argparse

@@ -4,8 +4,8 @@
     python papers/generalized_gaussian/pate_confident.py --data DIR --out DIR
 
 Papernot et al. 2018 report 286 answered and epsilon 1.97 for MNIST, and epsilon 4.96 for SVHN. Here answered
-queries and cost are expectations over the threshold's noise, without trials, once by the published analysis and
-once by the exact one; the data-independent epsilon for as many answers stands beside.
+queries and cost are expectations over the threshold's noise, without trials, once by the published analysis
+and once by the exact one; the data-independent epsilon for as many answers stands beside.
 """
 
 import argparse

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PATE from end to end on scikit-learn's digits: 50 teachers, three noises of equal privacy, one student each.
+"""PATE from end to end on scikit-learn's digits: 50 teachers, three noises of equal privacy, a student each.
 
     python papers/generalized_gaussian/pate_digits.py --out DIR
 
-Half of the records are private and split among the teachers, a third are the public queries, the rest tests the
-student. Each noise labels the queries several times, since 200 labels leave a student's accuracy to chance.
+1000 records are private and split among the teachers, 200 are the public queries, the rest tests the student.
+Each noise labels the queries several times, since 200 labels leave a student's accuracy to chance.
 """
 
 import argparse

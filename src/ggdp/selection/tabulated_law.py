@@ -6,8 +6,8 @@ With a = 1/beta and y = u^beta the tail is Q(a, y) / 2. Both halves of the table
     y < 1:   Q(a, y) = 1 - u h(y),      h entire (DLMF 8.7.1),
     y >= 1:  Q(a, y) = exp(-y) w(y),    w slowly falling (DLMF 8.11.2).
 
-Each is a polynomial of degree 5 on cells of width 1/32, through Chebyshev points: relative error below 1e-11, and
-1e-13 where beta <= 2.
+Each is a polynomial of degree 5 on cells of width 1/32, through Chebyshev points: relative error below 1e-11,
+and 1e-13 where beta <= 2.
 """
 
 import functools
