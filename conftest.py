@@ -11,6 +11,7 @@ _NEEDS = {
     "tests/ggdp_torch": "torch",
     "tests/gpu": "triton",
     "src/ggdp/accounting/dp_events.py": "dp_accounting",
+    "tests/selection/test_pate.py": "sklearn",
 }
 
 collect_ignore = [path for path, package in _NEEDS.items() if importlib.util.find_spec(package) is None]
