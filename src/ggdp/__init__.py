@@ -25,7 +25,7 @@ from ggdp.privacy_loss.custom import (
     cells_of,
 )
 from ggdp.privacy_loss.density import Density, Mixture
-from ggdp.selection import noisy_argmax
+from ggdp.selection import NoisyArgmax, noisy_argmax
 
 __all__ = [
     "Accountant",
@@ -43,6 +43,7 @@ __all__ = [
     "Laplace",
     "LossSurvival",
     "Mixture",
+    "NoisyArgmax",
     "OutcomeProbabilities",
     "PoissonSampled",
     "SampledEstimate",
