@@ -3,8 +3,8 @@
 
     python papers/generalized_gaussian/figure_hardmax.py --out DIR
 
-2 and 25 classes, 1000 votes, 500 histograms, gaps up to 10%, at equal privacy of one noisy vote and of 200 that
-share the budget. Utilities are exact, where the paper takes the mean of 50 trials.
+2 and 25 classes, 1000 votes, 500 histograms, gaps up to 10%, at equal privacy of one noisy vote and of 200
+that share the budget. Utilities are exact, where the paper takes the mean of 50 trials.
 """
 
 import argparse

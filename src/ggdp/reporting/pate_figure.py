@@ -48,7 +48,8 @@ def simulation_figure(simulation: ArgmaxSimulation) -> "Figure":
         areas.plot([betas[best]], [simulation.areas[row, best]], "o", color=colour, clip_on=False)
     areas.set_xlabel("beta, the exponent of the noise (no unit)")
     areas.set_ylabel("area under the curve (1 is the most)")
-    areas.legend(frameon=False, fontsize="small")
+    above = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 3}
+    areas.legend(frameon=False, fontsize="small", columnspacing=1.0, **above)
     return figure
 
 
