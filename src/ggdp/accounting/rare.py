@@ -58,7 +58,8 @@ class Rare:
         value = gap - math.expm1(epsilon) * mass_q
         scaled = math.exp(epsilon) * mass_q
         rounding = self.size + 8.0 * _UNIT_ROUNDOFF * (abs(gap) + scaled)
-        return value, rounding, scaled * math.exp(min(self.log_other, 0.0)), scaled
+        expected = -math.exp(epsilon) * self.log_none_q  # no less than e^eps times the sum of the Q-masses
+        return value, rounding, expected * math.exp(min(self.log_other, 0.0)), scaled
 
 
 @dataclass(frozen=True)
@@ -239,7 +240,7 @@ def _log_other(planner: _Planner, reach: _Reach, distance: float) -> float:
         if distance + sum(times * pair.infimum for pair, times in planner.parts) < 0.0:
             raise CannotCertifyError("the cut is too low")
         return -math.inf
-    log_chernoff, beyond = -reach.tilt * distance, 0.0
+    log_chernoff, beyond, left_out = -reach.tilt * distance, 0.0, 0.0
     log_phis = planner.back.below(reach.ceiling).log_phis(reach.tilt)
     for (pair, times), log_phi in zip(planner.reverse, log_phis, strict=True):
         if math.isfinite(reach.ceiling):
@@ -248,5 +249,8 @@ def _log_other(planner: _Planner, reach: _Reach, distance: float) -> float:
             up, _, still = survivals(pair, place)
             beyond += times * ((1.0 - pair.rate) * still + pair.rate * up) * (1.0 + 1e-9)
         nodes = certified_nodes(pair, (reach.tilt,), 0.0, (float(log_phi),))
-        log_chernoff += times * (nodes.log_phi[0] + nodes.quadrature[0] + nodes.roundoff[0])
-    return math.log(math.exp(min(log_chernoff, 0.0)) + beyond)
+        log_one = nodes.log_phi[0] + nodes.quadrature[0] + nodes.roundoff[0]
+        log_chernoff += times * log_one
+        left_out = min(left_out, log_one)
+    # the bound is for all releases but one, and a restricted law's factor may lie just below one
+    return math.log(math.exp(min(log_chernoff - left_out, 0.0)) + beyond)
