@@ -77,10 +77,11 @@ def main() -> int:
             continue
         seconds = time.perf_counter() - start
         slowest = max(slowest, seconds)
-        worst, name = max(
+        found_splits = [
             (epsilon(AdditiveNoise(noise, shift=s), delta=DELTA).lower, n)
             for n, s in splits(p, dimension, rng)
-        )
+        ]
+        worst, name = max(found_splits)
         failures += worst > found.upper
         mark = "  EXCEEDED" if worst > found.upper else ""
         print(

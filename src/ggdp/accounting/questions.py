@@ -85,9 +85,11 @@ def epsilon(
             continue  # this direction's loss never exceeds what the other one already costs
         one = epsilon_of(parts, target)
         worst = one if worst is None else Bounds.worst(worst, one)
+    if worst is not None:
+        worst = vector.named(worst, mechanism, Adjacency(adjacency), vector.EpsilonAt(target))
     if worst is None or worst.lower > MOST_EPSILON or not worst.upper < 1e6:
         raise ValueError(too_much("epsilon at this delta", worst))
-    return vector.named(worst, mechanism, Adjacency(adjacency))
+    return worst
 
 
 @overload
@@ -135,7 +137,7 @@ def delta(
         worst = one if worst is None else Bounds.worst(worst, one)
     if worst is None:
         raise ValueError("mechanism must hold at least one step")
-    return vector.named(worst, mechanism, Adjacency(adjacency))
+    return vector.named(worst, mechanism, Adjacency(adjacency), vector.DeltaAt(epsilon))
 
 
 def privacy_curve(

@@ -131,7 +131,7 @@ def _extra_for_add(log_tail: float, rate: float, cut: float) -> Array:
     """(4) at `_WHOLE`; added to the logarithm of a moment that is at least one, it is more than needed."""
     thinned = -math.log1p(-rate)
     log_extra = log_tail + np.logaddexp((_WHOLE - 1.0) * thinned, -cut)
-    return np.exp(np.minimum(log_extra, 700.0))
+    return np.asarray(np.exp(np.minimum(log_extra, 700.0)))
 
 
 def _epsilon(orders: Array, total: Array, log_delta: float) -> float:

@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from ggdp import arguments
 from ggdp.accounting import contour
 from ggdp.accounting.bounds import Bounds, Estimate
-from ggdp.accounting.closed_form import ClosedForm
 from ggdp.accounting.curve import crossing
 from ggdp.accounting.renyi import worst_step_gains
 from ggdp.accounting.renyi_conversion import RenyiSteps
@@ -34,10 +33,13 @@ Ask = Callable[[Mechanism], Bounds]
 """A question, epsilon at a delta or delta at an epsilon, asked of a mechanism whose steps have known worst
 shifts."""
 
+_WIDE = 0.05  # relative width of an engine's answer from which on Renyi divergences may do better
 _MOST_STRETCH = 1.12  # beyond, the hybrid bound is worse than the Renyi one
 _MOST_SPLIT = 10**6
 _SPLITS = (1, 2, 3, 5, 10, 30, 100, 1000, 10_000, 100_000, 1_000_000)
+_FEWEST_SPLIT = 10  # with fewer coordinates the contour is slow to certify itself
 _MOST_LOSS = 500.0
+_LEAST_LOG_DELTA = -600.0
 
 
 def check(mechanism: Mechanism, adjacency: Adjacency) -> None:
@@ -77,11 +79,26 @@ def has_worst_shifts(mechanism: Mechanism, adjacency: Adjacency) -> bool:
     return all(worst_shift(step, rate, adjacency) is not None for step, rate in _leaves(mechanism))
 
 
-def named(found: Bounds, mechanism: Mechanism, adjacency: Adjacency) -> Bounds:
-    """An engine's answer, with the arguments that made it one for vectors named in `method`."""
+def named(found: Bounds, mechanism: Mechanism, adjacency: Adjacency, bound: "Bound") -> Bounds:
+    """An engine's answer for vectors: why it is one goes into `method`; Renyi divergences cut it if wide."""
     worst = [worst_shift(step, rate, adjacency) for step, rate in _leaves(mechanism) if step.dimension != 1]
     reasons = sorted({shift.reason for shift in worst if shift is not None})
-    return replace(found, method=", ".join([*reasons, found.method])) if reasons else found
+    if not reasons:
+        return found
+    steps = checked_steps(mechanism, adjacency)
+    replaced = adjacency is Adjacency.REPLACE and any(rate < 1.0 for _, rate, _ in steps)
+    if (math.isinf(found.upper) or found.width > _WIDE * found.upper) and not replaced:
+        upper = bound.above(_renyi_steps(steps, adjacency))
+        if upper < found.upper:
+            upper, method = max(upper, found.lower), "certified renyi"
+            found = Bounds(found.lower, min(max(found.estimate, found.lower), upper), upper, method)
+    return replace(found, method=", ".join([*reasons, found.method]))
+
+
+def _renyi_steps(steps: list[tuple[AdditiveNoise, float, int]], adjacency: Adjacency) -> RenyiSteps:
+    return RenyiSteps(
+        tuple((worst_step_gains(step, rate, adjacency), rate, times) for step, rate, times in steps)
+    )
 
 
 def one_coordinate(mechanism: Mechanism) -> Mechanism:
@@ -119,10 +136,7 @@ def answer(
         return None
     if adjacency is Adjacency.REPLACE and any(rate < 1.0 for _, rate, _ in steps):
         raise ValueError(_REPLACE_MIXED)
-    gains = RenyiSteps(
-        tuple((worst_step_gains(step, rate, adjacency), rate, times) for step, rate, times in steps)
-    )
-    upper, how = bound.above(gains), "certified renyi"
+    upper, how = bound.above(_renyi_steps(steps, adjacency)), "certified renyi"
     stretched = _stretched(mechanism)
     if stretched is not None:
         other = ask(stretched).upper
@@ -131,7 +145,7 @@ def answer(
     flat = ask(one_coordinate(mechanism))
     lower, estimate = flat.lower, flat.estimate
     for parts in _quick_splits(mechanism, adjacency):
-        lower = max(lower, bound.below(parts))
+        lower = max(lower, bound.below(parts, lower))
     upper = max(upper, lower)  # they may meet, to within rounding
     return Bounds(lower, min(max(estimate, lower), upper), upper, how)
 
@@ -150,23 +164,18 @@ class EpsilonAt:
         """From the largest loss there is."""
         return largest_loss
 
-    def below(self, parts: Parts) -> float:
-        """Of an explicit shift, certified, or zero where that takes long."""
+    def below(self, parts: Parts, known: float) -> float:
+        """Of an explicit shift, certified; `known` where it is no larger, or takes long."""
+        plan = TiltPlan.of(parts)
+        saddle = saddle_for_log_delta(plan, self.log_delta)
+        planned = saddle.epsilon + (saddle.log_delta - self.log_delta) / saddle.theta
+        if not known < planned < _MOST_LOSS:
+            return known
         try:
-            if sum(times for _, times in parts) == 1:
-                curve = ClosedForm(parts[0][0])
-                point = curve.start(self.log_delta) * (1.0 - 1e-9)
-                return point if curve.log_delta(point).lower >= self.log_delta else 0.0
-            plan = TiltPlan.of(parts)
-            saddle = saddle_for_log_delta(plan, self.log_delta)
-            if not 0.0 < saddle.epsilon < _MOST_LOSS:
-                return 0.0
-            found = crossing(
-                contour.draw(parts, plan, saddle), self.log_delta, saddle.epsilon, 2.0 * saddle.deviation
-            )
-            return max(found.lower, 0.0)
+            curve = contour.draw(parts, plan, saddle)
+            return crossing(curve, self.log_delta, saddle.epsilon, 2.0 * saddle.deviation).lower
         except CannotCertifyError:
-            return 0.0
+            return known
 
 
 @dataclass(frozen=True)
@@ -183,18 +192,18 @@ class DeltaAt:
         """From the largest loss there is."""
         return 0.0 if self.epsilon >= largest_loss else 1.0
 
-    def below(self, parts: Parts) -> float:
-        """Of an explicit shift, certified, or zero where that takes long."""
+    def below(self, parts: Parts, known: float) -> float:
+        """Of an explicit shift, certified; `known` where it is no larger, or takes long."""
+        plan = TiltPlan.of(parts)
+        saddle = saddle_for_epsilon(plan, self.epsilon)
+        if not (
+            saddle.deviation > 0.0 and saddle.log_delta > max(_LEAST_LOG_DELTA, math.log(known + 5e-324))
+        ):
+            return known
         try:
-            if sum(times for _, times in parts) == 1:
-                return math.exp(ClosedForm(parts[0][0]).log_delta(self.epsilon).lower)
-            plan = TiltPlan.of(parts)
-            saddle = saddle_for_epsilon(plan, self.epsilon)
-            if not (saddle.deviation > 0.0 and saddle.log_delta > -600.0):
-                return 0.0
             return math.exp(contour.draw(parts, plan, saddle).log_delta(self.epsilon).lower)
         except CannotCertifyError:
-            return 0.0
+            return known
 
 
 Bound = EpsilonAt | DeltaAt
@@ -289,9 +298,10 @@ def _quick_splits(mechanism: Mechanism, adjacency: Adjacency) -> list[Parts]:
     """The shift of every unsampled step spread equally over all coordinates; sampled steps keep one
     coordinate."""
     most = max(step.dimension for step, _ in _leaves(mechanism))
-    candidates = {int(min(most, _MOST_SPLIT)), int(min(most, 10)), 2}
+    if most < _FEWEST_SPLIT:
+        return []
     found = []
-    for count in sorted(candidates):
+    for count in sorted({_FEWEST_SPLIT, int(min(most, _MOST_SPLIT))}):
         found += directions(_split(mechanism, adjacency, count), adjacency)
     return found
 
