@@ -46,7 +46,9 @@ def _releases(parts: Parts) -> int:
 
 
 def _grid(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Curve:
-    return lattice.build(parts, plan, saddle, 1e-7 * max(saddle.theta * saddle.epsilon, 1e-2))
+    # the estimate is far better than the width; few releases are cheap, and get it to eight digits
+    width = 1e-7 if _releases(parts) < 20 else 5e-7
+    return lattice.build(parts, plan, saddle, width * max(saddle.theta * saddle.epsilon, 1e-2))
 
 
 def _patient(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Curve:
@@ -105,7 +107,7 @@ def _attempts(
     parts: Parts, plan: TiltPlan, saddle: Saddle, target: float
 ) -> Iterator[tuple[str, Callable[[], EpsilonSandwich]]]:
     """Ways to an answer, the cheapest first."""
-    planned = abs(saddle.log_delta - target) < 5.0  # else no tilt of the whole loss brings delta down to it
+    planned = saddle.epsilon < 5.0 * MOST_EPSILON  # else no tilt of the whole loss brings delta down to it
     may_be_rare = _may_be_rare(parts)
     if planned:
         yield "contour", partial(_by_engine, contour.draw, parts, plan, saddle, target)
@@ -164,7 +166,8 @@ def _by_engine(
                 raise
             return found
         found = again if found is None or again.upper - again.lower < found.upper - found.lower else found
-        if found.upper - found.lower <= _GOOD_WIDTH * found.upper:
+        well_placed = abs(found.estimate - saddle.epsilon) <= 0.25 * saddle.deviation
+        if well_placed or found.upper - found.lower <= _GOOD_WIDTH * found.upper:
             break
         saddle = saddle_for_epsilon(plan, found.estimate)
     assert found is not None
