@@ -36,14 +36,14 @@ def grid_above(atoms: Atoms, spacing: float, low: float, high: float, origin: fl
 def grid_below(atoms: Atoms, spacing: float, low: float, high: float, origin: float) -> GridLaw:
     """A law for lower bounds, charged by the lattice: losses below are left out, those above lowered."""
     loss = np.minimum(_moved(atoms.loss, origin, -1.0), high)
-    kept = loss >= low
+    kept = loss >= low - spacing
     return _on_grid(loss[kept], atoms.mass[kept], 0.0, spacing, origin)
 
 
 def grid_merged(atoms: Atoms, spacing: float, low: float, high: float, origin: float) -> GridLaw:
     """A dominated law on a grid of its own origin; ends as in `grid_below`."""
     loss = np.minimum(_moved(atoms.loss, origin, -1.0), high)
-    kept = loss >= low
+    kept = loss >= low - spacing
     if not kept.any():
         return _nothing(spacing, origin, 0.0)
     points, place, mass = _merged(loss[kept], atoms.mass[kept], spacing, origin)

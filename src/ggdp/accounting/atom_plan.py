@@ -10,6 +10,7 @@ from ggdp.accounting.tilt import FarPeaks, Saddle, TiltPlan
 from ggdp.privacy_loss.shift_pair import Array
 
 _PLANNED = 4000  # atoms kept
+_LARGE = 100.0
 
 
 def plan_of(direction: Direction) -> TiltPlan:
@@ -67,14 +68,14 @@ def span_of(part: Part, saddle: Saddle) -> tuple[float, float]:
 
 
 def aligned(direction: Direction, spacing: float) -> float:
-    """A spacing, no coarser, that divides the distance of the two extreme losses of few outcomes."""
-    if len(direction.described) != 1 or direction.known or not has_few_outcomes(direction.described[0]):
+    """A spacing, no coarser, that divides the distance of the two extreme losses, which are often atoms."""
+    if len(direction.described) != 1 or direction.known:
         return spacing
     loss = direction.described[0].above.loss
     between = float(loss[-1] - loss[0])
     return between / math.ceil(between / spacing) if between > spacing else spacing
 
 
-def has_few_outcomes(part: Part) -> bool:
-    """Worth putting on the grid exactly."""
-    return len(part.above.loss) <= 8
+def origin_of(part: Part) -> float:
+    """A point of the grid: the largest loss, often an atom, unless it is too large to matter."""
+    return part.above.supremum if abs(part.above.supremum) < _LARGE else 0.0

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ggdp.accounting import lattice
 from ggdp.accounting.atom_grid import grid_above, grid_below, grid_merged
-from ggdp.accounting.atom_plan import aligned, has_few_outcomes, plan_of, span_of
+from ggdp.accounting.atom_plan import aligned, origin_of, plan_of, span_of
 from ggdp.accounting.atoms_curve import AtomCurve
 from ggdp.accounting.bounds import Bounds
 from ggdp.accounting.curve import Curve
@@ -116,7 +116,7 @@ def _epsilon_of(direction: Direction, log_delta: float) -> Bounds:
         except CannotCertifyError:
             break
         reach = 6.0 * saddle.deviation + 1e-12
-        low, high = max(saddle.epsilon - reach, 0.0), min(saddle.epsilon + reach, ceiling)
+        low, high = saddle.epsilon - reach, saddle.epsilon + reach
         answer = _solved(curve, target, low, high, ceiling, "lattice")
         best = _both(best, answer)
         if answer.upper - answer.lower > 1e-3 * (1.0 + answer.upper) and answer.estimate > 0.0:
@@ -173,10 +173,13 @@ def _solved(curve: _Sandwich, target: float, low: float, high: float, ceiling: f
     """Where the certified curves cross the target; each end is a point at which the curve was asked."""
     if curve.upper(0.0) <= target:
         return Bounds(0.0, 0.0, 0.0, method)
+    centre = 0.5 * (low + high)
     for _ in range(70):
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if curve.estimate(middle) > target else (low, middle)
-    guess = min(high, ceiling)
+        value = curve.estimate(middle)  # NaN outside a lattice's window, which lies around the centre
+        is_above = value > target if middle >= centre else not value <= target
+        low, high = (middle, high) if is_above else (low, middle)
+    guess = min(max(high, 0.0), ceiling)
     upper = _walked(lambda point: curve.upper(point) <= target, guess, 1.0, ceiling)
     lower = _walked(lambda point: curve.lower(point) >= target, guess, -1.0, 0.0)
     return Bounds(min(lower, upper), min(max(guess, lower), upper), upper, method)
@@ -212,8 +215,9 @@ def _top_atom(direction: Direction, target: float) -> float:
     for part in direction.described:
         if not len(part.below.loss):
             return 0.0
-        log_mass += part.times * math.log(float(part.below.mass[-1]))
-        total += part.times * part.below.supremum
+        nearly = part.below.supremum - 1e-9 * abs(part.below.supremum)
+        log_mass += part.times * math.log(float(part.below.mass[part.below.loss >= nearly].sum()))
+        total += part.times * nearly
     share = math.log(target) - log_mass * (1.0 + 1e-12) + 1e-12
     if share >= 0.0:
         return 0.0
@@ -232,7 +236,7 @@ def _composed(direction: Direction, plan: TiltPlan, saddle: Saddle) -> _Sandwich
     finest = max(1.5 * window / _MOST_POINTS, widest / _MOST_CELLS)
     spacing = max(_COARSEST / (saddle.theta + 1.0), finest)
     lower = grid_below if direction.releases <= _FEW else grid_merged
-    best, width = None, math.inf
+    best, width, stalled = None, math.inf, 0
     while best is None or spacing >= finest:
         step = aligned(direction, spacing)
         below, above = (
@@ -241,10 +245,10 @@ def _composed(direction: Direction, plan: TiltPlan, saddle: Saddle) -> _Sandwich
         )
         found = _Sandwich(below, above, direction.infinite)
         gap = found.log_gap(saddle.epsilon)
-        if best is not None and not gap < 0.7 * width:
-            return found if gap < width else best
-        best, width = found, gap
-        if gap <= _GOOD_WIDTH * max(saddle.theta * saddle.epsilon, 1e-2):
+        stalled = 0 if gap < 0.7 * width else stalled + 1
+        if best is None or gap < width:
+            best, width = found, gap
+        if stalled == 2 or gap <= _GOOD_WIDTH * max(saddle.theta * saddle.epsilon, 1e-2):
             break
         spacing *= 0.25
     return best
@@ -262,7 +266,7 @@ def _lattice(
     negligible = 1e-11 * math.exp(saddle.log_delta)
     laws: list[tuple[GridLaw, int]] = []
     for part, (low, high) in zip(direction.described, spans, strict=True):
-        origin = part.above.supremum if has_few_outcomes(part) else 0.0
+        origin = origin_of(part)
         atoms = part.above if to_grid is grid_above else part.below
         laws.append((to_grid(atoms, spacing, low, high, origin), part.times))
     for (pair, times), span in zip(direction.known, known, strict=True):
