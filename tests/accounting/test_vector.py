@@ -296,3 +296,25 @@ def test_mixed_runs_are_bounded_by_what_their_parts_are():
     split = AdditiveNoise(noise(1.5), shift=((20 ** (-1 / 1.5), 20),))
     assert epsilon(Composed([(split, 2), (number, 3)]), delta=DELTA).lower <= mixed.upper
     assert mixed.lower <= mixed.upper
+
+
+@pytest.mark.parametrize(("beta", "rate"), [(1.25, 0.01), (1.5, 0.001), (1.9, 0.05), (2.5, 0.01), (1.5, 0.4)])
+def test_certified_delta_of_a_sampled_vector_covers_every_split_in_both_directions(beta, rate):
+    """One sampled release of a split has its delta in terms of the unsampled one: docs/vector-releases.md."""
+    step = AdditiveNoise(noise(beta), dimension=10)
+    at = math.log1p(rate * math.expm1(0.8))
+    removed = delta(PoissonSampled(step, rate), epsilon=at, adjacency=Adjacency.REMOVE).upper
+    added_at = -0.5 * math.log1p(-rate)
+    added = delta(PoissonSampled(step, rate), epsilon=added_at, adjacency=Adjacency.ADD).upper
+    grow = math.exp(added_at)
+    left = 1.0 - grow * (1.0 - rate)
+    for parts in (1, 3, 10):
+        split = AdditiveNoise(noise(beta), shift=((parts ** (-1.0 / beta) * (1 - 1e-12), parts),))
+        assert rate * delta(split, epsilon=math.log((math.exp(at) - 1 + rate) / rate)).lower <= removed
+        inner = math.log(grow * rate / left)
+        # H_y(Q, P) = 1 - y + y H_{1/y}(P, Q) turns a negative epsilon into a positive one
+        if inner >= 0.0:
+            unsampled = delta(split, epsilon=inner).lower
+        else:
+            unsampled = -math.expm1(inner) + math.exp(inner) * delta(split, epsilon=-inner).lower
+        assert left * unsampled <= added * (1 + 1e-9)
