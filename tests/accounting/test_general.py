@@ -397,3 +397,21 @@ def test_generalized_gaussian_noise_described_and_built_in_agree_where_sampling_
         assert found.lower <= exact.upper
         assert exact.lower <= found.upper <= exact.upper * 1.001
         assert found.lower >= 0.85 * exact.lower
+
+
+def test_disjoint_outcomes_give_everything_away():
+    naked = OutcomeProbabilities((1.0, 0.0), (0.0, 1.0))
+    assert delta(naked, epsilon=5.0).lower == pytest.approx(1.0, abs=1e-14)
+    with_noise = delta(Composed([(naked, 1), (KNOWN_GAUSSIAN, 2)]), epsilon=5.0)
+    assert (with_noise.lower, with_noise.upper) == (pytest.approx(1.0, abs=1e-13), 1.0)
+
+
+def test_a_delta_too_small_for_any_transform_is_bounded_by_moments():
+    # thirty thousand answers, all but a few of which would have to be the costly one
+    times = 30_000
+    found = delta(
+        Composed(OutcomeProbabilities((0.5001, 0.4999), (0.4999, 0.5001)), times=times), epsilon=11.0
+    )
+    largest = times * math.log(0.5001 / 0.4999)
+    assert largest > 11.0
+    assert 0.0 <= found.lower <= found.upper < 1e-200

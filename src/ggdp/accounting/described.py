@@ -40,7 +40,9 @@ class Direction:
 
     @property
     def supremum(self) -> float:
-        """A bound on the sum of all finite losses; zero is one if all losses are negative."""
+        """A bound on the sum of all finite losses, not below zero; zero if a release has no finite loss."""
+        if any(not len(part.above.loss) for part in self.described):
+            return 0.0
         losses = [part.times * part.above.supremum for part in self.described]
         total = math.fsum([*losses, *(times * pair.supremum for pair, times in self.known)])
         return max(total * (1.0 + 8.0 * _UNIT_ROUNDOFF), 0.0)

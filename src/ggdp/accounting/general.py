@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ggdp.accounting import lattice
 from ggdp.accounting.atom_grid import grid_above, grid_below, grid_merged
 from ggdp.accounting.atom_plan import aligned, origin_of, plan_of, span_of
@@ -139,18 +141,32 @@ def _delta_of(direction: Direction, epsilon: float) -> Bounds:
             return _delta_bounds(_composed(direction, plan, saddle), epsilon, "lattice")
         except CannotCertifyError:
             pass
-    return Bounds(infinite[0], infinite[0], _total_variation(direction), "total variation")
+    upper = _moments_above(direction, epsilon, saddle.theta)
+    lower = min(max(infinite[0], _one_below(direction, epsilon)), upper)
+    return Bounds(lower, lower, upper, "moments")
 
 
-def _total_variation(direction: Direction) -> float:
-    """An upper bound of any delta: that of one release at epsilon zero, summed."""
+def _moments_above(direction: Direction, epsilon: float, theta: float) -> float:
+    """The wide answer that always exists: Chernoff at one tilt; or 1, where known releases take part."""
     if direction.known:
         return 1.0
+    theta = min(theta, 1e6)
+    log_delta = -theta * epsilon
+    for part in direction.described:
+        exponent = np.log(np.maximum(part.above.mass, 1e-300)) + theta * part.above.loss
+        peak = float(exponent.max())
+        log_delta += part.times * (peak + math.log(float(np.exp(exponent - peak).sum())))
+    slack = 1e-12 * sum(part.times * (1.0 + theta * abs(part.above.supremum)) for part in direction.described)
+    return min(math.exp(min(log_delta + slack + 1e-9, 0.0)) + direction.infinite[1], 1.0)
+
+
+def _one_below(direction: Direction, epsilon: float) -> float:
+    """A composition is at least as revealing as any one of its releases."""
     ones = (
-        part.times * (math.exp(AtomCurve(part.above).log_delta(0.0).upper) + part.above.infinite)
+        math.exp(AtomCurve(part.below).log_delta(epsilon).lower) + part.below.infinite
         for part in direction.described
     )
-    return min(math.fsum(ones) * (1.0 + 1e-9), 1.0)
+    return max(ones, default=0.0) * (1.0 - 1e-12)
 
 
 def _usable(saddle: Saddle) -> bool:
