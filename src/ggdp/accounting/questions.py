@@ -74,7 +74,7 @@ def epsilon(
     # --- vector releases without a known worst shift, and estimates: ggdp.accounting.vector
     ask = partial(epsilon, log_delta=target, adjacency=Adjacency(adjacency))
     routed = vector.answer(mechanism, Adjacency(adjacency), method, ask, vector.EpsilonAt(target))
-    if isinstance(routed, Bounds) and routed.upper > MOST_EPSILON:
+    if isinstance(routed, Bounds) and (routed.lower > MOST_EPSILON or not routed.upper < 1e6):
         raise ValueError(too_much("epsilon at this delta", routed))
     if routed is not None:
         return routed
