@@ -19,11 +19,12 @@ from ggdp import (
 )
 from ggdp.accounting.renyi import sampled_gains, worst_step_gains
 from ggdp.accounting.renyi_conversion import RenyiSteps
+from ggdp.privacy_loss.worst_split import ORDERS
 
 
 def sampled_by_quadrature(beta, scale, rate, order, direction):
     """D_a of the mixture, from the definition on a fine grid of noise."""
-    z = np.linspace(-40.0, 40.0, 4_000_001) * scale
+    z = np.linspace(-40.0, 40.0, 800_001) * scale
     log_still, log_moved = -((np.abs(z) / scale) ** beta), -((np.abs(z - 1.0) / scale) ** beta)
     log_mixture = np.logaddexp(math.log1p(-rate) + log_still, math.log(rate) + log_moved)
     log_p, log_q = (log_mixture, log_still) if direction is Adjacency.REMOVE else (log_still, log_mixture)
@@ -143,3 +144,14 @@ def test_orders_and_adjacencies_without_a_formula_are_refused():
         renyi_divergence(step, 1.0)
     with pytest.raises(ValueError, match="got replace, which the formula"):
         renyi_divergence(PoissonSampled(step, 0.1), 3.0, adjacency=Adjacency.REPLACE)
+
+
+@pytest.mark.parametrize(("beta", "scale"), [(1.5, 1.0), (3.0, 1.0), (4.0, 1.2)])
+def test_sampled_gains_bound_every_order_of_the_list_up_to_three(beta, scale):
+    found = sampled_gains(
+        worst_step_gains(AdditiveNoise(GeneralizedGaussian(beta, scale)), 0.05, Adjacency.REMOVE), 0.05
+    )
+    for order, gain in zip(ORDERS, found, strict=True):
+        if order <= 3.0 and math.isfinite(gain):
+            exact = (order - 1.0) * sampled_by_quadrature(beta, scale, 0.05, order, Adjacency.REMOVE)
+            assert exact <= gain * (1 + 1e-7)

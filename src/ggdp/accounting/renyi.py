@@ -110,18 +110,24 @@ def worst_step_gains(step: AdditiveNoise, rate: float, adjacency: Adjacency) -> 
 
 
 def sampled_gains(unsampled: Array, rate: float) -> Array:
-    """(1) at the whole numbers among `ORDERS`, chords between them; from upper bounds at `ORDERS`."""
+    """Gains after sampling at `ORDERS`, from upper bounds before it.
+
+    (1) at whole orders and chords between them; or, where that is less, 1 - q + q e^{g_a}, which bounds
+    E[(1 - q + q x)^a] by convexity at every real order and helps below order two when g_2 is large.
+    """
     if rate == 1.0:
         return unsampled
     usable = np.isfinite(unsampled)
+    with np.errstate(over="ignore"):
+        convex = np.where(usable, np.log1p(rate * np.expm1(np.where(usable, unsampled, 0.0))), np.inf)
     whole = (np.mod(ORDERS, 1.0) == 0.0) & usable
     if not np.any(whole):
-        return np.full(len(ORDERS), np.inf)
+        return np.asarray(convex * (1.0 + SLACK))
     top = int(ORDERS[whole][-1])
     inner = np.interp(np.arange(2.0, top + 1.0), ORDERS[usable], unsampled[usable])
     at_whole = [amplified(inner, int(order), rate) for order in ORDERS[whole]]
-    between = np.interp(ORDERS, [1.0, *ORDERS[whole]], [0.0, *at_whole]) * (1.0 + SLACK)
-    return np.where(top >= ORDERS, between, np.inf)
+    between = np.interp(ORDERS, [1.0, *ORDERS[whole]], [0.0, *at_whole])
+    return np.asarray(np.minimum(np.where(top >= ORDERS, between, np.inf), convex) * (1.0 + SLACK))
 
 
 def amplified(inner: Array, order: int, rate: float) -> float:
