@@ -33,6 +33,7 @@ _MOST_CELLS = 400_000
 _COARSEST = 0.02
 _FEW = 64  # releases up to which moving losses and charging for it beats merging outcomes
 _GOOD_WIDTH = 1e-6
+_FAIR_WIDTH = 1e-2  # of log delta, from which the other way to a lower bound is tried too
 _MOST_EPSILON = 2000.0
 
 
@@ -70,13 +71,13 @@ class _Sandwich:
 
     def lower(self, epsilon: float) -> float:
         try:
-            return math.exp(self.below.log_delta(epsilon).lower) + self.infinite[0]
+            return math.exp(min(self.below.log_delta(epsilon).lower, 0.0)) + self.infinite[0]
         except CannotCertifyError:
             return self.infinite[0]
 
     def upper(self, epsilon: float) -> float:
         try:
-            return min(math.exp(self.above.log_delta(epsilon).upper) + self.infinite[1], 1.0)
+            return min(math.exp(min(self.above.log_delta(epsilon).upper, 0.0)) + self.infinite[1], 1.0)
         except CannotCertifyError:
             return 1.0
 
@@ -90,7 +91,7 @@ class _Sandwich:
             above, below = self.above.log_delta(epsilon).estimate, self.below.log_delta(epsilon).estimate
         except CannotCertifyError:
             return math.nan
-        return math.exp(0.5 * (above + below)) + 0.5 * sum(self.infinite)
+        return math.exp(min(0.5 * (above + below), 0.0)) + 0.5 * sum(self.infinite)
 
 
 def _epsilon_of(direction: Direction, log_delta: float) -> Bounds:
@@ -251,7 +252,8 @@ def _composed(direction: Direction, plan: TiltPlan, saddle: Saddle) -> _Sandwich
     widest = max(high - low for low, high in [*spans, *known])
     finest = max(1.5 * window / _MOST_POINTS, widest / _MOST_CELLS)
     spacing = max(_COARSEST / (saddle.theta + 1.0), finest)
-    lower = grid_below if direction.releases <= _FEW else grid_merged
+    few = direction.releases <= _FEW
+    lower, other = (grid_below, grid_merged) if few else (grid_merged, grid_below)
     best, width, stalled = None, math.inf, 0
     while best is None or spacing >= finest:
         step = aligned(direction, spacing)
@@ -261,13 +263,17 @@ def _composed(direction: Direction, plan: TiltPlan, saddle: Saddle) -> _Sandwich
         )
         found = _Sandwich(below, above, direction.infinite)
         gap = found.log_gap(saddle.epsilon)
-        stalled = 0 if gap < 0.7 * width else stalled + 1
-        if best is None or gap < width:
+        stalled = 0 if gap < 0.7 * width or math.isinf(gap) else stalled + 1
+        if best is None or gap <= width:
             best, width = found, gap
         if stalled == 2 or gap <= _GOOD_WIDTH * max(saddle.theta * saddle.epsilon, 1e-2):
             break
         spacing *= 0.25
-    return best
+    if width <= _FAIR_WIDTH:
+        return best
+    below = _lattice(direction, spans, known, saddle, window, step, other)
+    again = _Sandwich(below, found.above, direction.infinite)
+    return again if again.log_gap(saddle.epsilon) < width else best
 
 
 def _lattice(

@@ -24,6 +24,7 @@ from ggdp.privacy_loss.shift_pair import Array
 
 _UNIT_ROUNDOFF = 2.0**-53
 _LARGE = 30.0
+_NO_WEIGHT = 1e-130  # no delta below 1e-100 is asked for
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Cells:
         # a cell of one loss, without Q-mass or without a lowest loss goes to its upper end
         share = np.where((b > a) & (q > 0.0) & np.isfinite(a) & ~np.isnan(share), share, 1.0)
         up = np.concatenate([p * share, p * (1.0 - share)]) * (1.0 + 8.0 * _UNIT_ROUNDOFF)
-        return _atoms(np.concatenate([b, a]), up)
+        return _pruned(_atoms(np.concatenate([b, a]), up))
 
     def below(self) -> Atoms:
         """A discrete pair whose curve lies below."""
@@ -136,6 +137,13 @@ def _atoms(loss: Array, mass: Array) -> Atoms:
     kept = ~endless & (mass > 0.0) & (loss > -math.inf)
     order = np.argsort(loss[kept], kind="stable")
     return Atoms(loss[kept][order], mass[kept][order], infinite)
+
+
+def _pruned(atoms: Atoms) -> Atoms:
+    """Top losses of no weight, as tails leave behind, made infinite: they only blur what the largest is."""
+    kept = int((np.cumsum(atoms.mass[::-1])[::-1] > _NO_WEIGHT).sum())
+    beyond = float(atoms.mass[kept:].sum())
+    return Atoms(atoms.loss[:kept], atoms.mass[:kept], atoms.infinite + beyond)
 
 
 def _mixed(loss: Array, rate: float) -> Array:
