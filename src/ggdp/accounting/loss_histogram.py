@@ -4,14 +4,17 @@
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ggdp.privacy_loss.shift_pair import Array
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 LossSampler = Callable[[int, np.random.Generator], Array]
 """(count, rng) -> that many independent losses log P/Q at outcomes drawn from P; plus infinity is one."""
@@ -124,6 +127,8 @@ def _in_order(
     workers: int,
 ) -> Iterator[LossHistogram]:
     """Results in the order of the tasks, at most two per worker waiting; an interrupt stops the supply."""
+    from concurrent.futures import ThreadPoolExecutor  # here, as importing it costs every user of the package
+
     waiting: deque[Future[LossHistogram]] = deque()
     any_done = False
     with ThreadPoolExecutor(workers) as pool:
