@@ -129,7 +129,7 @@ def test_where_bounds_are_wide_the_answer_stays_private():
     ("asked", "message"),
     [
         (
-            {"epsilon": 50.0},
+            {"epsilon": 1900.0},
             r"is met by all of the noise multipliers covered, \[0\.?\d*, 1000\].*smaller epsilon",
         ),
         ({"epsilon": 1e-6, "delta": 1e-9}, "cannot be met by the noise multipliers covered.*fewer steps"),

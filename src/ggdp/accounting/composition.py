@@ -27,11 +27,11 @@ _LEAST_DELTA = 5e-324  # a positive delta never becomes an upper bound of zero
 Engine = Callable[[Parts, TiltPlan, Saddle], Curve]
 
 
-def too_much(what: str, bounds: Bounds | None) -> str:
+def too_much(what: str, bounds: Bounds | None, about: float = math.inf) -> str:
     """The sentence that refuses an epsilon beyond what is computed."""
-    lower = bounds.lower if bounds is not None else math.inf
+    size = f"about {about:g}" if bounds is None else f"at least {bounds.lower:g}"
     return (
-        f"{what} must be at most {MOST_EPSILON:g} to be computed, and is at least {lower:g}: "
+        f"{what} must be at most {MOST_EPSILON:g} to be computed, and is {size}: "
         "take more noise, fewer steps or a larger delta"
     )
 
@@ -202,6 +202,8 @@ def _with_moments(parts: Parts, plan: TiltPlan, target: float, ceiling: float, b
         except CannotCertifyError:
             continue
     lower = min(moments.epsilon_below(parts, target), upper)
+    if best is None and upper > MOST_EPSILON and saddle.epsilon > MOST_EPSILON:
+        raise ValueError(too_much("epsilon at this delta", None, about=saddle.epsilon))
     wide = Bounds(lower, min(max(saddle.epsilon, lower), upper), upper, "moments", ErrorLedger())
     return wide if best is None else _both(best, wide)
 
