@@ -1,31 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Differential privacy with Generalized Gaussian noise."""
+"""Differential privacy with Generalized Gaussian noise.
 
-from ggdp.accounting import (
-    Accountant,
-    Bounds,
-    Estimate,
-    SampledEstimate,
-    delta,
-    epsilon,
-    loss_sampler,
-    privacy_curve,
-    renyi_divergence,
-    sampled_delta,
-    sampled_epsilon,
-)
-from ggdp.calibration import calibrate_rate, calibrate_scale, calibrate_steps, tail_weight_at
-from ggdp.distributions import Gaussian, GeneralizedGaussian, Laplace, SecureGenerator, secure_generator
-from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, CustomMechanism, PoissonSampled, release
-from ggdp.privacy_loss.custom import (
-    DensityNoise,
-    DensityPair,
-    LossSurvival,
-    OutcomeProbabilities,
-    cells_of,
-)
-from ggdp.privacy_loss.density import Density, Mixture
-from ggdp.selection import NoisyArgmax, noisy_argmax
+Names are loaded when they are first used, so that `import ggdp` itself costs next to nothing.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ggdp.accounting import (
+        Accountant,
+        Bounds,
+        Estimate,
+        SampledEstimate,
+        delta,
+        epsilon,
+        loss_sampler,
+        privacy_curve,
+        renyi_divergence,
+        sampled_delta,
+        sampled_epsilon,
+    )
+    from ggdp.calibration import calibrate_rate, calibrate_scale, calibrate_steps, tail_weight_at
+    from ggdp.distributions import Gaussian, GeneralizedGaussian, Laplace, SecureGenerator, secure_generator
+    from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, CustomMechanism, PoissonSampled
+    from ggdp.mechanisms.release import release
+    from ggdp.privacy_loss.custom import (
+        DensityNoise,
+        DensityPair,
+        LossSurvival,
+        OutcomeProbabilities,
+        cells_of,
+    )
+    from ggdp.privacy_loss.density import Density, Mixture
+    from ggdp.selection import NoisyArgmax
+    from ggdp.selection.noisy_argmax import noisy_argmax
 
 __all__ = [
     "Accountant",
@@ -65,6 +74,61 @@ __all__ = [
     "tail_weight_at",
     "version",
 ]
+
+_ROOMS = {
+    "ggdp.accounting": (
+        "Accountant",
+        "Bounds",
+        "Estimate",
+        "SampledEstimate",
+        "delta",
+        "epsilon",
+        "loss_sampler",
+        "privacy_curve",
+        "renyi_divergence",
+        "sampled_delta",
+        "sampled_epsilon",
+    ),
+    "ggdp.calibration": ("calibrate_rate", "calibrate_scale", "calibrate_steps", "tail_weight_at"),
+    "ggdp.distributions": (
+        "Gaussian",
+        "GeneralizedGaussian",
+        "Laplace",
+        "SecureGenerator",
+        "secure_generator",
+    ),
+    "ggdp.mechanisms": (
+        "AdditiveNoise",
+        "Adjacency",
+        "Composed",
+        "CustomMechanism",
+        "PoissonSampled",
+        "release",
+    ),
+    "ggdp.privacy_loss.custom": (
+        "DensityNoise",
+        "DensityPair",
+        "LossSurvival",
+        "OutcomeProbabilities",
+        "cells_of",
+    ),
+    "ggdp.privacy_loss.density": ("Density", "Mixture"),
+    "ggdp.selection": ("NoisyArgmax", "noisy_argmax"),
+}
+_HOME = {name: room for room, names in _ROOMS.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its room."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'ggdp' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
 
 
 def version() -> str:
