@@ -3,12 +3,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: help demo test check bench clean
+.PHONY: help demo test check bench docs clean
 help:
 	@echo "make demo    a first report, in demo-report/report.html"
 	@echo "make test    the whole test suite, warnings as errors"
 	@echo "make check   format, lint, types, import contracts"
-	@echo "make bench   against other accountants, side by side"
+	@echo "make bench   against other accountants and samplers, side by side"
+	@echo "make docs    draw the figures of docs/ again"
 	@echo "make clean   remove .venv and everything built"
 
 .venv/.created:
@@ -41,6 +42,10 @@ check: .venv/.for-dev
 
 bench: .venv/.for-bench
 	$(BIN)/python benchmarks/accounting.py
+	$(BIN)/python benchmarks/sampling.py
+
+docs: .venv/.for-dev
+	for script in docs/figures/*.py; do $(BIN)/python $$script || exit 1; done
 
 clean:
 	rm -rf .venv demo-report build dist
