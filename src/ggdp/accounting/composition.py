@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """One direction of a composition, answered by the cheapest engine that certifies itself well enough.
 
-Engines are tried in turn; what each certifies is true, so two answers to the same question are intersected.
+Engines are tried in turn; what each certifies is true, so two answers to the same question are intersected. An
+engine that cannot certify itself, or whose arithmetic leaves the range of doubles, has no say (both are
+`ArithmeticError`).
 """
 
 import math
@@ -14,7 +16,6 @@ from ggdp.accounting.closed_form import ClosedForm
 from ggdp.accounting.curve import Curve, EpsilonSandwich, LogDelta, crossing
 from ggdp.accounting.tilt import Saddle, TiltPlan, saddle_for_epsilon, saddle_for_log_delta
 from ggdp.privacy_loss.dominating import Parts
-from ggdp.privacy_loss.quadrature import CannotCertifyError
 
 MOST_EPSILON = 2000.0
 
@@ -81,7 +82,7 @@ def epsilon_of(parts: Parts, target: float) -> Bounds:
     for name, attempt in _attempts(parts, plan, saddle, target):
         try:
             found = attempt()
-        except CannotCertifyError:
+        except ArithmeticError:
             continue
         answer = _as_bounds(found, name, ceiling)
         best = answer if best is None else _both(best, answer)
@@ -99,7 +100,7 @@ def _is_zero(parts: Parts, plan: TiltPlan, target: float) -> bool:
         return False
     try:
         return contour.draw(parts, plan, at_zero).log_delta(0.0).upper <= target
-    except CannotCertifyError:
+    except ArithmeticError:
         return False
 
 
@@ -137,7 +138,7 @@ def _with_rare(engine: Engine, parts: Parts, plan: TiltPlan, target: float) -> E
         try:
             curve = rare.RareSplit(engine(split.parts, split.plan, saddle), split.rare)
             again = crossing(curve, target, guess, 0.1 * guess)
-        except CannotCertifyError:
+        except ArithmeticError:
             if found is None:
                 raise
             return found
@@ -161,7 +162,7 @@ def _by_engine(
         try:
             curve = engine(parts, plan, saddle)
             again = crossing(curve, target, saddle.epsilon, 2.0 * saddle.deviation)
-        except CannotCertifyError:
+        except ArithmeticError:
             if found is None:
                 raise
             return found
@@ -199,7 +200,7 @@ def _with_moments(parts: Parts, plan: TiltPlan, target: float, ceiling: float, b
     for factor in (1.0, 0.7, 0.4, 0.1, 0.01):
         try:
             upper = min(upper, moments.epsilon_above(parts, plan, factor * saddle.theta, target))
-        except CannotCertifyError:
+        except ArithmeticError:
             continue
     lower = min(moments.epsilon_below(parts, target), upper)
     if best is None and upper > MOST_EPSILON and saddle.epsilon > MOST_EPSILON:
@@ -222,7 +223,7 @@ def delta_of(parts: Parts, epsilon: float) -> Bounds:
     for name, attempt in _delta_attempts(parts, plan, saddle, epsilon):
         try:
             answer = _delta_bounds(attempt().log_delta(epsilon), name)
-        except CannotCertifyError:
+        except ArithmeticError:
             continue
         best = answer if best is None else _both(best, answer)
         if best.width <= (_GOOD_WIDTH if name == "contour" else _FAIR_WIDTH) * best.upper:
@@ -236,7 +237,7 @@ def _delta_by_moments(parts: Parts, plan: TiltPlan, saddle: Saddle, epsilon: flo
     for factor in (1.0, 0.7, 0.4):
         try:
             log_upper = min(log_upper, moments.log_delta_above(parts, plan, factor * saddle.theta, epsilon))
-        except CannotCertifyError:
+        except ArithmeticError:
             continue
     upper = max(math.exp(log_upper), _LEAST_DELTA)
     lower = min(math.exp(moments.log_delta_below(parts, epsilon)), upper)

@@ -73,7 +73,7 @@ class RareSplit:
         """Certified log delta at epsilon."""
         inner = self.inner.log_delta(epsilon)
         value, rounding, middle, scaled = self.rare.delta(epsilon)
-        low, here, high = (math.exp(v) for v in (inner.lower, inner.estimate, inner.upper))
+        low, here, high = (math.exp(min(v, 0.0)) for v in (inner.lower, inner.estimate, inner.upper))
         total = here + value
         if not total > 0.0:
             raise CannotCertifyError("the rare event is lost in rounding")
