@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One direction of a composition, answered by the cheapest engine that certifies itself well enough.
 
-Engines are tried in turn; what each certifies is true, so two answers to the same question are intersected. An
-engine that cannot certify itself, or whose arithmetic leaves the range of doubles, has no say (both are
+Engines are tried in turn; what each certifies is true, so two answers to the same question are intersected.
+An engine that cannot certify itself, or whose arithmetic leaves the range of doubles, has no say (both are
 `ArithmeticError`).
 """
 
