@@ -5,10 +5,16 @@ import importlib.util
 
 _NEEDS = {
     "src/ggdp/torch": "torch",
-    "src/ggdp/torch/kernels.py": "triton",
+    "src/ggdp/training": "torch",
+    "src/ggdp/opacus.py": "opacus",
+    "src/ggdp/training/opacus": "opacus",
+    "src/ggdp/distributions/pytorch": "torch",
+    "tests/training": "torch",
+    "tests/training/opacus": "opacus",
+    "src/ggdp/distributions/pytorch/kernels.py": "triton",
     "src/ggdp/jax": "jax",
     "tests/ggdp_jax": "jax",
-    "tests/ggdp_torch": "torch",
+    "tests/distributions/pytorch": "torch",
     "tests/gpu": "triton",
     "src/ggdp/accounting/dp_events.py": "dp_accounting",
     "tests/selection/test_pate.py": "sklearn",

@@ -23,8 +23,8 @@ import triton
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from ggdp import GeneralizedGaussian
+from ggdp.distributions.pytorch.fused import CHACHA_SHAPE, PHILOX_SHAPE, launch
 from ggdp.torch import add_noise_, secure_generator
-from ggdp.torch.fused import CHACHA_SHAPE, PHILOX_SHAPE, launch
 from kernel_reference import (
     FLOAT32_TOLERANCE,
     FLOAT64_TOLERANCE,

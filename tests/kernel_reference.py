@@ -5,8 +5,8 @@ import numpy as np
 import torch
 
 from ggdp import GeneralizedGaussian
-from ggdp.torch.quantile import coefficients, noise_from_words
-from ggdp.torch.streams import CHACHA_SPAN, CHACHA_WORDS, PHILOX_WORDS, deal_words
+from ggdp.distributions.pytorch.quantile import coefficients, noise_from_words
+from ggdp.distributions.pytorch.streams import CHACHA_SPAN, CHACHA_WORDS, PHILOX_WORDS, deal_words
 from keystreams import Words, chacha20_words, philox_words
 
 # Largest relative error of noise computed in float32: polynomial of degree 5, its evaluation, one rounding.

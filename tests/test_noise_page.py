@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 TESTS = Path(__file__).parent
-ROOMS = {"D": "distributions", "T": "ggdp_torch", "J": "ggdp_jax", "G": "gpu"}
+ROOMS = {"D": "distributions", "T": "distributions/pytorch", "J": "ggdp_jax", "G": "gpu"}
 
 
 def test_every_test_the_page_names_is_in_the_room_it_names():

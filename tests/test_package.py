@@ -27,7 +27,15 @@ HEAVY = (
     "typer",
     "rich",
 )
-NEEDS = {"ggdp.torch.kernels": "triton", "ggdp.torch": "torch", "ggdp.jax": "jax"}
+NEEDS = {
+    "ggdp.distributions.pytorch.kernels": "triton",
+    "ggdp.distributions.pytorch": "torch",
+    "ggdp.torch": "torch",
+    "ggdp.training": "torch",
+    "ggdp.training.opacus": "opacus",
+    "ggdp.opacus": "opacus",
+    "ggdp.jax": "jax",
+}
 ABSENT = tuple(room for room, library in NEEDS.items() if importlib.util.find_spec(library) is None)
 MODULES = sorted(
     module.name

@@ -14,7 +14,8 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 
-from ggdp.torch import add_noise_, fused, sample, secure_generator  # noqa: E402
+from ggdp.distributions.pytorch import fused  # noqa: E402
+from ggdp.torch import add_noise_, sample, secure_generator  # noqa: E402
 
 NOISE = GeneralizedGaussian(1.5, 2.0)
 KEY = bytes(range(32))

@@ -24,8 +24,8 @@ pytestmark = pytest.mark.gpu
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from ggdp.torch import fused, kernels  # noqa: E402
-from ggdp.torch.streams import CHACHA_SPAN  # noqa: E402
+from ggdp.distributions.pytorch import fused, kernels  # noqa: E402
+from ggdp.distributions.pytorch.streams import CHACHA_SPAN  # noqa: E402
 
 NOISE = GeneralizedGaussian(1.5, 2.0)
 ciphers = pytest.mark.parametrize("secure", [False, True], ids=["philox", "chacha20"])

@@ -7,7 +7,7 @@
 >>> _ = add_noise_(gradients, GeneralizedGaussian(beta=1.5, scale=2.0))
 """
 
+from ggdp.distributions.pytorch import add_noise_, sample
 from ggdp.distributions.secure import SecureGenerator, secure_generator
-from ggdp.torch.sampling import add_noise_, sample
 
 __all__ = ["SecureGenerator", "add_noise_", "sample", "secure_generator"]

@@ -8,8 +8,8 @@ from functools import lru_cache
 import torch
 
 from ggdp.distributions.generalized_gaussian import GeneralizedGaussian
-from ggdp.torch.quantile import coefficients, noise_dtype
-from ggdp.torch.streams import CHACHA_SPAN, CHACHA_WORDS, PHILOX_WORDS, Stream
+from ggdp.distributions.pytorch.quantile import coefficients, noise_dtype
+from ggdp.distributions.pytorch.streams import CHACHA_SPAN, CHACHA_WORDS, PHILOX_WORDS, Stream
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def launch(
     shape: LaunchShape,
 ) -> None:
     """Launch with everything spelled out; a ChaCha20 shape has CHACHA_SPAN blocks."""
-    from ggdp.torch.kernels import noise_kernel
+    from ggdp.distributions.pytorch.kernels import noise_kernel
 
     table = coefficients(noise, noise_dtype(target.dtype), target.device)
     words_per_block = CHACHA_WORDS if secure else PHILOX_WORDS

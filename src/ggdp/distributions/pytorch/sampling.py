@@ -17,8 +17,8 @@ import torch
 from ggdp import arguments
 from ggdp.distributions import numpy_sampler
 from ggdp.distributions.generalized_gaussian import GeneralizedGaussian
-from ggdp.torch import fused, quantile
-from ggdp.torch.streams import Generator, Stream, stream_of
+from ggdp.distributions.pytorch import fused, quantile
+from ggdp.distributions.pytorch.streams import Generator, Stream, stream_of
 
 _FLOAT_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 _PLAIN_CHUNK = 1 << 24  # Elements per pass of plain PyTorch: about a gigabyte of temporaries.

@@ -11,8 +11,8 @@ from laws import BETAS, LEVEL, count_pvalue, ks_pvalue, look_independent, scaled
 
 torch = pytest.importorskip("torch")
 
+from ggdp.distributions.pytorch.streams import CHACHA_SPAN, deal_words, stream_of  # noqa: E402
 from ggdp.torch import add_noise_, sample, secure_generator  # noqa: E402
-from ggdp.torch.streams import CHACHA_SPAN, deal_words, stream_of  # noqa: E402
 
 NUM_DRAWS = 200_000
 KEY = bytes(range(32))

@@ -8,7 +8,7 @@ Domain 0 is computed for every element. float32 arithmetic computes domain 1 onl
 hold an element with u < 2^-14, and domain 2 only where one has u < 2^-31.
 
 Keystreams come from Philox-4x32-10 (blocks of four words, statistical quality), where element n owns word n,
-or from ChaCha20 (blocks of sixteen, cryptographic), dealt out as `ggdp.torch.streams.CHACHA_SPAN` says.
+or from ChaCha20 (blocks of sixteen, cryptographic), dealt out as `streams.CHACHA_SPAN` says.
 """
 
 import triton

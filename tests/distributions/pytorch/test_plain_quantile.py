@@ -11,7 +11,7 @@ from words import CENTER, TAIL, Place, places, stacked, tail_words
 
 torch = pytest.importorskip("torch")
 
-from ggdp.torch.quantile import coefficients, noise_from_words  # noqa: E402
+from ggdp.distributions.pytorch.quantile import coefficients, noise_from_words  # noqa: E402
 
 NUM_DRAWS = 200_000
 CPU = torch.device("cpu")
