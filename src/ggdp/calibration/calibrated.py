@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ggdp.accounting import Bounds
 from ggdp.distributions import GeneralizedGaussian
 from ggdp.mechanisms import AdditiveNoise, Composed, Mechanism, PoissonSampled
+from ggdp.mechanisms.composed import Part
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class Calibrated:
         sharp: whether the next less private setting (one step more, or 4e-7 less scale or more rate)
             certifiably misses the target. False where the accountant's own bounds straddle the target there,
             or where there is no next one.
+        alongside: other releases on the same data that the target covers too, as pairs (mechanism, times).
     """
 
     step: AdditiveNoise
@@ -30,6 +32,7 @@ class Calibrated:
     delta: float
     achieved: Bounds
     sharp: bool
+    alongside: tuple[Part, ...] = ()
 
     @property
     def noise(self) -> GeneralizedGaussian:
@@ -53,11 +56,13 @@ class Calibrated:
 
     @property
     def mechanism(self) -> Mechanism:
-        """The whole run, as an accountant reads it."""
-        return run_of(self.step, self.rate, self.steps)
+        """All that the target covers, as an accountant reads it."""
+        return run_of(self.step, self.rate, self.steps, self.alongside)
 
 
-def run_of(step: AdditiveNoise, rate: float, steps: int) -> Mechanism:
-    """The plainest description of a run: no sampling at rate 1, no composition of one step."""
+def run_of(step: AdditiveNoise, rate: float, steps: int, alongside: tuple[Part, ...] = ()) -> Mechanism:
+    """The plainest description of a run: no sampling at rate 1, no composition of one step alone."""
     sampled = step if rate == 1.0 else PoissonSampled(step, rate)
+    if alongside:
+        return Composed([(sampled, steps), *alongside])
     return sampled if steps == 1 else Composed(sampled, times=steps)

@@ -2,6 +2,7 @@
 """The smallest noise that meets a target."""
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import Literal, overload
 
@@ -14,6 +15,7 @@ from ggdp.calibration.solve import resolution, solve
 from ggdp.calibration.target import Target
 from ggdp.distributions import GeneralizedGaussian
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Mechanism
+from ggdp.mechanisms.composed import Part
 from ggdp.privacy_loss.dominating import NOISE_MULTIPLIER
 
 
@@ -29,6 +31,7 @@ def calibrate_scale(
     norm: float | str | None = None,
     dimension: int | float = 1,
     adjacency: Adjacency = Adjacency.ADD_REMOVE,
+    alongside: Sequence[Part] = (),
     method: None = None,
     allow_estimate: Literal[False] = False,
 ) -> Calibrated: ...
@@ -44,6 +47,7 @@ def calibrate_scale(
     norm: float | str | None = None,
     dimension: int | float = 1,
     adjacency: Adjacency = Adjacency.ADD_REMOVE,
+    alongside: Sequence[Part] = (),
     method: Method | None = None,
     allow_estimate: bool,
 ) -> Calibrated | EstimatedScale: ...
@@ -58,6 +62,7 @@ def calibrate_scale(
     norm: float | str | None = None,
     dimension: int | float = 1,
     adjacency: Adjacency = Adjacency.ADD_REMOVE,
+    alongside: Sequence[Part] = (),
     method: Method | None = None,
     allow_estimate: bool = False,
 ) -> Calibrated | EstimatedScale:
@@ -73,6 +78,9 @@ def calibrate_scale(
         norm: in which the sensitivity of a vector is measured; beta if left out.
         dimension: of a step's value, up to 10^9 or infinity.
         adjacency: which datasets are neighbours.
+        alongside: other releases on the same data that share the target, as pairs (mechanism, times): a
+            normalisation before training, say. Their noise is what it is; the scale found leaves room for
+            them.
         method: "scanned" or "one-coordinate", which estimate epsilon without a guarantee; so does
         norm="matched". allow_estimate: True to calibrate to such an estimate all the same; the answer is then
         no `Calibrated`.
@@ -92,6 +100,10 @@ def calibrate_scale(
     """
     target = Target(epsilon, delta, adjacency)
     if method is not None or (allow_estimate and isinstance(norm, str) and dimension != 1):
+        if alongside:
+            raise ValueError(
+                f"alongside must be left out where an estimate is calibrated to, got {alongside!r}"
+            )
         step = partial(AdditiveNoise, sensitivity=sensitivity, norm=norm, dimension=dimension)
         return estimated_scale(target, beta, step, rate, steps, method, allow_estimate)
     sensitivity = arguments.real("sensitivity", sensitivity, above=0.0)
@@ -103,7 +115,7 @@ def calibrate_scale(
         return AdditiveNoise(GeneralizedGaussian(beta, scale), sensitivity, norm, dimension)
 
     def at(precision: float) -> Mechanism:
-        return run_of(step_at(precision), rate, steps)
+        return run_of(step_at(precision), rate, steps, tuple(alongside))
 
     # Along 1 / noise_multiplier privacy falls. A little inside the range, so that rounding does not leave it.
     axis = LogAxis(
@@ -122,6 +134,7 @@ def calibrate_scale(
         delta=target.delta,
         achieved=found.achieved,
         sharp=found.sharp,
+        alongside=tuple(alongside),
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ggdp import version
-from ggdp.reporting.atomic_file import write_atomically
+from ggdp.atomic_file import write_atomically
 
 if TYPE_CHECKING:
     from ggdp.reporting.demo_study import Study

@@ -7,7 +7,7 @@ import typer
 
 from ggdp.cli import options, output
 from ggdp.mechanisms import Adjacency
-from ggdp.reporting.atomic_file import write_atomically
+from ggdp.atomic_file import write_atomically
 from ggdp.reporting.outlier_study import OutlierStudy, OutlierTarget, outlier_study
 
 Thresholds = Annotated[

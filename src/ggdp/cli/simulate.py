@@ -8,7 +8,7 @@ import typer
 
 from ggdp.cli import options, output
 from ggdp.mechanisms import Adjacency
-from ggdp.reporting.atomic_file import write_atomically
+from ggdp.atomic_file import write_atomically
 from ggdp.selection.simulation import ArgmaxSimulation, simulate_argmax
 
 

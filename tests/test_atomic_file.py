@@ -3,7 +3,7 @@ import os
 
 import pytest
 
-from ggdp.reporting.atomic_file import write_atomically
+from ggdp.atomic_file import write_atomically
 
 
 def test_text_and_bytes_replace_what_was_there(tmp_path):
