@@ -177,15 +177,15 @@ def test_the_range_of_noise_is_the_accountants():
 
 def test_what_runs_alongside_takes_its_share_of_the_target():
     # Gaussian precisions add up: 1/alone^2 = 1/found^2 + 1/other^2 at equal epsilon and delta.
-    other = AdditiveNoise(Gaussian(std=3.0))
+    other = AdditiveNoise(Gaussian(std=30.0))
     found = calibrate_scale(beta=2, epsilon=1.0, delta=1e-6, alongside=[(other, 2)])
     alone = smallest_std(1.0, 1e-6)
-    assert found.noise_multiplier == pytest.approx((alone**-2 - 2 / 3.0**2) ** -0.5, rel=2e-6)
+    assert found.noise_multiplier == pytest.approx((alone**-2 - 2 / 30.0**2) ** -0.5, rel=2e-6)
     assert epsilon(found.mechanism, delta=1e-6).upper <= 1.0
 
 
 def test_an_estimate_is_not_calibrated_with_anything_alongside():
-    other = AdditiveNoise(Gaussian(std=3.0))
+    other = AdditiveNoise(Gaussian(std=30.0))
     with pytest.raises(ValueError, match="alongside"):
         calibrate_scale(
             beta=1.5,

@@ -7,10 +7,10 @@ import numpy as np
 import typer
 
 from ggdp.accounting import privacy_curve
+from ggdp.atomic_file import write_atomically
 from ggdp.cli import options, output
 from ggdp.cli.privacy import print_records, runs_from
 from ggdp.mechanisms import Adjacency
-from ggdp.atomic_file import write_atomically
 from ggdp.reporting.privacy_records import curve_record
 
 

@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
+from ggdp.atomic_file import write_atomically
 from ggdp.cli import options, output
 from ggdp.mechanisms import Adjacency
-from ggdp.atomic_file import write_atomically
 from ggdp.reporting.outlier_study import OutlierStudy, OutlierTarget, outlier_study
 
 Thresholds = Annotated[

@@ -9,10 +9,10 @@ import numpy as np
 import typer
 
 from ggdp import version
+from ggdp.atomic_file import write_atomically
 from ggdp.cli import options, output
 from ggdp.mechanisms import Adjacency
 from ggdp.reporting import pate_page, pate_study
-from ggdp.atomic_file import write_atomically
 from ggdp.selection.calibrated_aggregator import THRESHOLD_NOISE_RATIO
 from ggdp.selection.votes import read_labels, read_votes
 

@@ -7,11 +7,11 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from ggdp.atomic_file import write_atomically
 from ggdp.cli import options, output
 from ggdp.cli.numbers_file import read_numbers
 from ggdp.mechanisms import AdditiveNoise
 from ggdp.mechanisms import release as add_noise
-from ggdp.atomic_file import write_atomically
 
 Source = Annotated[str, typer.Argument(help="A file of numbers or a CSV file; - is standard input.")]
 Column = Annotated[str | None, typer.Option("--column", help="The CSV column to release.", metavar="NAME")]

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from ggdp.atomic_file import write_atomically
 from ggdp.cli import options, output
 from ggdp.mechanisms import Adjacency
-from ggdp.atomic_file import write_atomically
 from ggdp.selection.simulation import ArgmaxSimulation, simulate_argmax
 
 
