@@ -7,8 +7,13 @@ import tempfile
 from pathlib import Path
 
 
-def write_atomically(path: Path, content: str | bytes) -> None:
+def write_atomically(path: Path, content: str | bytes, *, secret: bool = False) -> None:
     """Write beside `path`, then rename onto it: a reader sees the old file or the new one, never a part.
+
+    Args:
+        path: The file.
+        content: What it will hold.
+        secret: Whether only its owner may read it.
 
     Raises:
         OSError: The folder does not exist or cannot be written; `path` is then untouched.
@@ -23,9 +28,10 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)  # mkstemp makes files private to their owner; --out should not
+        if not secret:  # mkstemp makes files private to their owner; --out should not
+            umask = os.umask(0)
+            os.umask(umask)
+            os.chmod(name, 0o666 & ~umask)
         os.replace(name, path)
     except BaseException:
         with contextlib.suppress(OSError):

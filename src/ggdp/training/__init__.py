@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""beta-DP-SGD: train any PyTorch model with Generalized Gaussian noise and l_p clipping."""
+
+from ggdp.training.checkpoint import Checkpoint, CheckpointError
+from ggdp.training.clipping import NonFiniteGradientError, UnsupportedModelError
+from ggdp.training.fit import accuracy_on, fit
+from ggdp.training.optimizer import PrivateOptimizer
+from ggdp.training.plan import Plan, plan_training
+from ggdp.training.poisson_batches import NotPoissonError, PoissonBatches
+from ggdp.training.private import Private, make_private
+from ggdp.training.report import EpochRow, FitReport
+
+__all__ = [
+    "Checkpoint",
+    "CheckpointError",
+    "EpochRow",
+    "FitReport",
+    "NonFiniteGradientError",
+    "NotPoissonError",
+    "Plan",
+    "PoissonBatches",
+    "Private",
+    "PrivateOptimizer",
+    "UnsupportedModelError",
+    "accuracy_on",
+    "fit",
+    "make_private",
+    "plan_training",
+]

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plan of a private training run: the one object that sampler, noise and accountant are built from.
+
+beta-DP-SGD (Algorithm 3 of the paper) repeats one release: of a Poisson sample of the examples, the sum of
+per-example gradients, each clipped to `clip_norm` in the l_p norm, plus noise. Everything else in training
+(learning rate, momentum, the division by the expected batch size) only processes what was released.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ggdp import arguments
+from ggdp.accounting import Accountant, Bounds, Estimate, epsilon
+from ggdp.calibration import calibrate_scale
+from ggdp.distributions import GeneralizedGaussian
+from ggdp.mechanisms import AdditiveNoise, Composed, PoissonSampled
+from ggdp.mechanisms.composed import Part, Step
+from ggdp.mechanisms.serialization import to_dict as mechanism_record
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run of `steps` noisy sums of clipped gradients, each over a Poisson sample.
+
+    Attributes:
+        noise: added to every coordinate of the *sum* of clipped gradients.
+        clip_norm: the most one example moves that sum, in the l_p norm.
+        norm: p in [1, inf], or "matched" (see `AdditiveNoise`).
+        rate: probability with which each example is in a batch, independently.
+        steps: how many logical steps the run has; accumulated micro-batches are one.
+        num_examples: size of the training set, taken to be public: rate * num_examples is the divisor.
+        dimension: how many trainable parameters.
+        delta: at which epsilon is reported.
+        max_epsilon: the budget; a step that is not certified to fit is refused. None for no budget.
+        alongside: other releases on the same data that the ledger holds from the start.
+
+    >>> plan = Plan(GeneralizedGaussian(2.0, 2.83), 1.0, 2.0, rate=0.01, steps=5000, num_examples=60_000,
+    ...     dimension=25_000, delta=1e-6)
+    >>> plan.expected_batch_size, plan.epochs, round(plan.epsilon().upper, 4)
+    (600.0, 50.0, 1.6817)
+    """
+
+    noise: GeneralizedGaussian
+    clip_norm: float
+    norm: float | str
+    rate: float
+    steps: int
+    num_examples: int
+    dimension: int
+    delta: float
+    max_epsilon: float | None = None
+    alongside: tuple[Part, ...] = ()
+
+    def __post_init__(self) -> None:
+        arguments.real("clip_norm", self.clip_norm, above=0.0)
+        arguments.real("rate", self.rate, above=0.0, most=1.0)
+        arguments.whole("steps", self.steps)
+        arguments.whole("num_examples", self.num_examples)
+        arguments.whole("dimension", self.dimension, hint="the model has no trainable parameters")
+        object.__setattr__(self, "norm", self._sum.norm)  # checked there
+
+    @property
+    def step(self) -> Step:
+        """One logical step, as the accountant reads it."""
+        return self._sum if self.rate == 1.0 else PoissonSampled(self._sum, self.rate)
+
+    @property
+    def p(self) -> float:
+        """The norm as a number."""
+        return self._sum.p
+
+    @property
+    def noise_multiplier(self) -> float:
+        """scale / (sqrt(2) * clip_norm)."""
+        return self.noise.scale / (math.sqrt(2.0) * self.clip_norm)
+
+    @property
+    def expected_batch_size(self) -> float:
+        """The public divisor of the noisy sum."""
+        return self.rate * self.num_examples
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps in which every example is expected once."""
+        return max(1, round(1.0 / self.rate))
+
+    @property
+    def epochs(self) -> float:
+        """How often each example is expected to be seen."""
+        return self.steps * self.rate
+
+    def mechanism(self, steps: int | None = None) -> Composed:
+        """The run, or its first `steps` steps, with everything alongside."""
+        return Composed([(self.step, self.steps if steps is None else steps), *self.alongside])
+
+    def epsilon(self, steps: int | None = None) -> Bounds:
+        """Certified epsilon at `delta`: exact for beta = 2 and for norm 1, by Renyi divergences elsewhere."""
+        return epsilon(self.mechanism(steps), delta=self.delta)
+
+    def one_coordinate_epsilon(self, steps: int | None = None) -> Estimate:
+        """What the paper reports: as if one coordinate were the worst case, which is not proved."""
+        return epsilon(self.mechanism(steps), delta=self.delta, method="one-coordinate")
+
+    def ledger(self) -> Accountant:
+        """A fresh accountant with the plan's budget, which has recorded everything alongside."""
+        budgeted = self.max_epsilon is not None
+        accountant = Accountant(epsilon=self.max_epsilon, delta=self.delta if budgeted else None)
+        for mechanism, count in self.alongside:
+            accountant.step(mechanism, count)
+        if budgeted and not accountant.can_afford(self.step):
+            raise ValueError(
+                f"max_epsilon = {self.max_epsilon} at delta = {self.delta:g} does not allow one step, which "
+                f"costs {self.epsilon(1).upper:.4g}; take more noise or a larger budget"
+            )
+        return accountant
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for records and checkpoints."""
+        plain = {**asdict(self), "noise": {"beta": self.noise.beta, "scale": self.noise.scale}}
+        plain["alongside"] = [[mechanism_record(step), count] for step, count in self.alongside]
+        return plain
+
+    @property
+    def _sum(self) -> AdditiveNoise:
+        return AdditiveNoise(self.noise, self.clip_norm, self.norm, self.dimension)
+
+
+def plan_training(
+    noise: GeneralizedGaussian | float,
+    *,
+    clip_norm: float,
+    num_examples: int,
+    dimension: int,
+    delta: float,
+    norm: float | str | None = None,
+    rate: float | None = None,
+    batch_size: float | None = None,
+    steps: int | None = None,
+    epochs: float | None = None,
+    target_epsilon: float | None = None,
+    scale: float | None = None,
+    noise_multiplier: float | None = None,
+    max_epsilon: float | None = None,
+    alongside: Sequence[Part] = (),
+) -> Plan:
+    """The plan that these choices describe; of each pair or triple that says the same thing, exactly one.
+
+    Args:
+        noise: a `GeneralizedGaussian` to add to the sum as it is, or beta alone, whose scale then follows
+            from one of `target_epsilon`, `scale` and `noise_multiplier`.
+        clip_norm: the most one example moves the sum.
+        num_examples: size of the training set, public.
+        dimension: number of trainable parameters.
+        delta: of the guarantee.
+        norm: in which gradients are clipped; beta if left out.
+        rate: Poisson sampling probability; or
+        batch_size: its expectation, rate * num_examples.
+        steps: of the run; or
+        epochs: steps = epochs / rate, rounded up.
+        target_epsilon: the smallest scale whose run is certified to cost no more; it is the budget too.
+        scale: of the noise, in the units of clipped gradients.
+        noise_multiplier: scale / (sqrt(2) * clip_norm).
+        max_epsilon: a budget where the scale is given.
+        alongside: other releases on the same data, which share the budget.
+
+    Raises:
+        ValueError: an argument is missing, doubled or out of range, or the target cannot be met.
+    """
+    num_examples = arguments.whole("num_examples", num_examples)
+    rate = _rate(rate, batch_size, num_examples)
+    steps = _steps(steps, epochs, rate)
+    given = GeneralizedGaussian(noise, 1.0) if not isinstance(noise, GeneralizedGaussian) else noise
+    if isinstance(noise, GeneralizedGaussian):
+        _only(
+            "noise with its scale",
+            target_epsilon=target_epsilon,
+            scale=scale,
+            noise_multiplier=noise_multiplier,
+        )
+    elif target_epsilon is not None:
+        _only("target_epsilon", scale=scale, noise_multiplier=noise_multiplier, max_epsilon=max_epsilon)
+        found = calibrate_scale(
+            beta=given.beta, epsilon=target_epsilon, delta=delta, rate=rate, steps=steps,
+            sensitivity=clip_norm, norm=norm, dimension=dimension, alongside=alongside,
+        )  # fmt: skip
+        given, max_epsilon = found.noise, float(target_epsilon)
+    else:
+        given = GeneralizedGaussian(given.beta, _scale(scale, noise_multiplier, clip_norm))
+    return Plan(
+        given,
+        arguments.real("clip_norm", clip_norm, above=0.0),
+        given.beta if norm is None else norm,
+        rate,
+        steps,
+        num_examples,
+        dimension,
+        arguments.real("delta", delta, least=1e-100, most=0.5),
+        max_epsilon,
+        tuple(alongside),
+    )
+
+
+def _rate(rate: float | None, batch_size: float | None, num_examples: int) -> float:
+    if (rate is None) == (batch_size is None):
+        raise ValueError(
+            f"give rate or batch_size, one of them, got rate={rate!r}, batch_size={batch_size!r}"
+        )
+    if rate is not None:
+        return arguments.real("rate", rate, above=0.0, most=1.0)
+    hint = "the expected batch cannot be larger than the training set"
+    return (
+        arguments.real("batch_size", batch_size or 0, above=0.0, most=num_examples, hint=hint) / num_examples
+    )
+
+
+def _steps(steps: int | None, epochs: float | None, rate: float) -> int:
+    if (steps is None) == (epochs is None):
+        raise ValueError(f"give steps or epochs, one of them, got steps={steps!r}, epochs={epochs!r}")
+    if steps is not None:
+        return arguments.whole("steps", steps)
+    expected = arguments.real("epochs", epochs or 0, above=0.0) / rate
+    return math.ceil(expected * (1.0 - 1e-12))  # a quotient that rounding has lifted over a whole number
+
+
+def _scale(scale: float | None, noise_multiplier: float | None, clip_norm: float) -> float:
+    if scale is not None:
+        _only("scale", noise_multiplier=noise_multiplier)
+        return arguments.real("scale", scale, above=0.0)
+    if noise_multiplier is None:
+        raise ValueError(
+            "give one of target_epsilon, scale and noise_multiplier, or a noise with its scale, got none: "
+            "there is no default amount of noise"
+        )
+    return math.sqrt(2.0) * arguments.real("noise_multiplier", noise_multiplier, above=0.0) * clip_norm
+
+
+def _only(chosen: str, **others: float | None) -> None:
+    for name, value in others.items():
+        if value is not None:
+            raise ValueError(
+                f"{name} must be left out beside {chosen}, got {value!r}: they say the same thing twice"
+            )

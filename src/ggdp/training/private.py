@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`make_private`: a model, an optimizer and a data loader become private, and get an accountant."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
+from ggdp import arguments
+from ggdp.accounting import Accountant
+from ggdp.distributions import GeneralizedGaussian
+from ggdp.mechanisms.composed import Part
+from ggdp.training.clipping import Clipping, ExampleGradients
+from ggdp.training.optimizer import PrivateOptimizer
+from ggdp.training.plan import Plan, plan_training
+from ggdp.training.poisson_batches import PoissonBatches, StepClock, check_loader
+from ggdp.training.process_group import ProcessGroup
+from ggdp.training.randomness import Generator, Randomness
+
+
+@dataclass(frozen=True)
+class Private:
+    """Three drop-in objects and an accountant, all made from one plan; unpacks into the four of them.
+
+    Attributes:
+        model: the caller's own module, whose layers now also keep what clipping needs while it trains.
+        optimizer: steps on noisy sums of clipped gradients.
+        data_loader: Poisson batches.
+        accountant: the ledger of every step taken.
+        plan: what all of them were built from.
+    """
+
+    model: nn.Module
+    optimizer: PrivateOptimizer
+    data_loader: PoissonBatches
+    accountant: Accountant
+    plan: Plan
+    gradients: ExampleGradients
+    randomness: Randomness
+    group: ProcessGroup
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.model, self.optimizer, self.data_loader, self.accountant))
+
+    def detach(self) -> nn.Module:
+        """The model as it was before, without hooks; its trained parameters stay."""
+        self.gradients.detach()
+        return self.model
+
+
+def make_private(
+    model: nn.Module,
+    optimizer: Optimizer,
+    data_loader: DataLoader[Any],
+    noise: GeneralizedGaussian | float,
+    clip_norm: float,
+    *,
+    delta: float,
+    norm: float | str | None = None,
+    rate: float | None = None,
+    batch_size: float | None = None,
+    steps: int | None = None,
+    epochs: float | None = None,
+    target_epsilon: float | None = None,
+    scale: float | None = None,
+    noise_multiplier: float | None = None,
+    max_epsilon: float | None = None,
+    num_examples: int | None = None,
+    alongside: Sequence[Part] = (),
+    per_layer: bool = False,
+    physical_batch_size: int | None = None,
+    loss_reduction: Literal["mean", "sum"] = "mean",
+    batch_first: bool = True,
+    generator: Generator | None = None,
+) -> Private:
+    """Make a training script private: the loop stays as it is.
+
+        model, optimizer, loader, accountant = make_private(
+            model, optimizer, loader, noise=1.5, clip_norm=1.0, target_epsilon=2.0, delta=1e-6, epochs=20)
+        for inputs, labels in loader:
+            optimizer.zero_grad()
+            criterion(model(inputs), labels).backward()
+            optimizer.step()
+
+    Guarantees:
+        After any number of steps everything computed from the parameters is (epsilon, delta)-private for the
+        accountant's epsilon, where neighbouring training sets differ by one example added or removed. The
+        scores of evaluations on *other* data are not covered, nor is the choice among several runs.
+
+    Args:
+        model: a module without batch normalisation or other layers that mix examples.
+        optimizer: any, over parameters of the model.
+        data_loader: whose dataset, collate function and workers are kept; its batches become Poisson samples.
+        noise: a `GeneralizedGaussian` to add to the sum of clipped gradients, or its beta alone.
+        clip_norm: most an example may move the sum of gradients, in the l_p norm.
+        delta: of the guarantee.
+        norm: p in [1, inf]; beta of the noise if left out. At beta = 2 with norm 2, and for any beta with
+            norm 1, epsilon is exact; otherwise a certified bound a few percent above it.
+        rate: probability of each example to be in a batch; or
+        batch_size: rate * num_examples; the data loader's batch size if both are left out.
+        steps: of the run; or
+        epochs: so many expected passes over the data.
+        target_epsilon: calibrates the scale, and is the budget; or
+        scale: of the noise, in the units of gradients; or
+        noise_multiplier: scale / (sqrt(2) * clip_norm).
+        max_epsilon: a budget where the scale is given; None counts without limit.
+        num_examples: the public size of the training set; the size of the dataset if left out.
+        alongside: other releases on the same data, which share the budget: pairs (mechanism, times).
+        per_layer: clip each of L layers to clip_norm / L^(1/p) instead of all together to clip_norm.
+        physical_batch_size: the most examples in memory at a time; parts of a batch are summed up.
+        loss_reduction: whether the loss is the mean or the sum over the examples of a batch.
+        batch_first: whether examples are dimension 0 of the inputs.
+        generator: for tests and repetition only; left out, batches and noise are unpredictable.
+
+    Raises:
+        ValueError: an argument is out of range, a layer is not supported, or the target cannot be met.
+    """
+    arguments.instance("model", model, nn.Module)
+    arguments.instance("optimizer", optimizer, Optimizer)
+    check_loader(data_loader)
+    if isinstance(model, nn.parallel.DistributedDataParallel):
+        model = model.module  # sums are added up here, clipped; the wrapper would average raw gradients
+    _check_parameters(model, optimizer)
+    size = len(data_loader.dataset) if num_examples is None else num_examples  # type: ignore[arg-type]
+    plan = plan_training(
+        noise,
+        clip_norm=clip_norm,
+        num_examples=size,
+        dimension=sum(tensor.numel() for tensor in model.parameters() if tensor.requires_grad),
+        delta=delta,
+        norm=norm,
+        rate=rate,
+        batch_size=data_loader.batch_size if rate is None and batch_size is None else batch_size,
+        steps=steps,
+        epochs=epochs,
+        target_epsilon=target_epsilon,
+        scale=scale,
+        noise_multiplier=noise_multiplier,
+        max_epsilon=max_epsilon,
+        alongside=alongside,
+    )
+    accountant = plan.ledger()
+    group = ProcessGroup.present()
+    randomness, clock = Randomness.of(generator, rank=group.rank), StepClock()
+    loader = PoissonBatches(
+        data_loader.dataset,
+        plan,
+        randomness,
+        clock,
+        physical_batch_size=physical_batch_size,
+        collate_fn=data_loader.collate_fn,
+        num_workers=data_loader.num_workers,
+        rank=group.rank,
+        world_size=group.world_size,
+    )
+    group.share_model(model)
+    gradients = ExampleGradients(model, loss_reduction=loss_reduction, batch_first=batch_first)
+    clipping = Clipping(plan.clip_norm, plan.p, per_layer)
+    private = PrivateOptimizer(optimizer, gradients, plan, clipping, clock, accountant, randomness, group)
+    return Private(model, private, loader, accountant, plan, gradients, randomness, group)
+
+
+def _check_parameters(model: nn.Module, optimizer: Optimizer) -> None:
+    """Every trainable parameter is stepped, and nothing else is: the rest would leave without noise."""
+    names = {parameter: name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    stepped: set[torch.Tensor] = {tensor for group in optimizer.param_groups for tensor in group["params"]}
+    foreign = [tensor for tensor in stepped if tensor.requires_grad and tensor not in names]
+    if foreign:
+        shape = tuple(foreign[0].shape)
+        raise ValueError(
+            f"optimizer must hold parameters of the model only, got another one of shape {shape}, whose "
+            "gradient would be neither clipped nor noised"
+        )
+    idle = [name for parameter, name in names.items() if parameter not in stepped]
+    if idle:
+        raise ValueError(
+            f"optimizer must hold every trainable parameter of the model, {idle[0]!r} is missing; freeze it "
+            "with requires_grad_(False), so that it costs no privacy"
+        )
