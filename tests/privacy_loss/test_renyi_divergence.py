@@ -7,7 +7,9 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from ggdp.privacy_loss.renyi_divergence import LARGEST_GAIN, gains
+from ggdp.privacy_loss import renyi_panels
+from ggdp.privacy_loss.renyi_divergence import LARGEST_GAIN, PROVED_ERROR, gains
+from ggdp.privacy_loss.worst_split import ORDERS
 
 
 def gain_by_mpmath(beta, order, shift):
@@ -51,7 +53,40 @@ def gain_by_mpmath(beta, order, shift):
 )
 def test_gains_agree_with_mpmath_to_ten_digits(beta, order, shift):
     exact = gain_by_mpmath(beta, order, shift)
-    assert gains(beta, np.array([order]), shift)[0] == pytest.approx(float(exact), rel=1e-10)
+    assert abs(gains(beta, np.array([order]), shift)[0] / exact - 1) <= PROVED_ERROR
+
+
+def integral_by_mpmath(beta, order, shift):
+    with mp.workdps(40):
+        return mp.expm1(gain_by_mpmath(beta, order, shift))
+
+
+@pytest.mark.parametrize(
+    ("beta", "order", "shift"),
+    [(1.2, 5.0, 0.4), (1.5, 30.0, 0.1), (1.9, 1.5, 1.0), (2.5, 6.0, 0.5), (3.0, 2.0, 1.0)],
+)
+@pytest.mark.parametrize("nodes", [4, 6, 20])
+def test_quadrature_errs_by_no_more_than_is_proved_also_with_few_nodes(
+    monkeypatch, beta, order, shift, nodes
+):
+    """With few nodes the proved error is large, and the true one must still be below it."""
+    monkeypatch.setattr(renyi_panels, "_COUNT", nodes)
+    points, weights = np.polynomial.legendre.leggauss(nodes)
+    monkeypatch.setattr(renyi_panels, "_NODES", points)
+    monkeypatch.setattr(renyi_panels, "_WEIGHTS", weights)
+    monkeypatch.setattr(renyi_panels, "_MOST_ROUNDS", 3 if nodes < 20 else 40)
+    found = renyi_panels.integrals(beta, np.array([order]), shift)
+    exact = integral_by_mpmath(beta, order, shift)
+    assert found.error[0] > 0.0
+    assert abs(mp.exp(mp.mpf(float(found.log_value[0]))) / exact - 1) <= found.error[0]
+    assert nodes < 20 or found.error[0] < 1e-11
+
+
+@pytest.mark.parametrize("beta", [1.0, 1.001, 1.33, 1.75, 1.999, 2.0001, 2.7, 3.0, 5.5, 8.0])
+def test_every_order_that_is_of_use_is_proved_at_every_shift(beta):
+    for shift in (1e-7, 1e-3, 0.08, 0.9, 7.0, 60.0):
+        useful = renyi_panels.peak_gain(beta, ORDERS, shift) <= LARGEST_GAIN - 20.0
+        assert np.all(np.isfinite(gains(beta, ORDERS[useful], shift)))
 
 
 @pytest.mark.parametrize("shift", [1e-9, 1e-4, 0.01, 0.9, 3.0])

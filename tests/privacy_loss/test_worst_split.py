@@ -3,11 +3,12 @@
 
 import math
 
+import mpmath as mp
 import numpy as np
 import pytest
 
 from ggdp.privacy_loss.renyi_divergence import gains
-from ggdp.privacy_loss.worst_split import ORDERS, one_coordinate, worst_gains
+from ggdp.privacy_loss.worst_split import ORDERS, _information, one_coordinate, worst_gains
 
 PLACES = [int(np.searchsorted(ORDERS, order)) for order in (1.5, 2.0, 5.0, 20.0, 64.0)]
 
@@ -63,6 +64,26 @@ def test_the_largest_coordinate_norm_and_the_sum_norm_are_exact():
     one = one_coordinate(1.5, 0.4)
     assert worst_gains(1.5, 0.4, math.inf, 7)[PLACES] == pytest.approx(7 * one[PLACES], rel=1e-8)
     assert worst_gains(1.5, 0.4, 1.0, math.inf)[PLACES] == pytest.approx(one[PLACES], rel=1e-8)
+
+
+@pytest.mark.parametrize("beta", [1.0, 1.3, 1.9, 2.0, 2.2, 3.0, 4.5, 8.0])
+def test_the_quadratic_bound_is_its_integral_rounded_up(beta):
+    """F of the docstring by mpmath, straight from its definition."""
+    with mp.workdps(25):
+        half, power = mp.mpf("0.005"), mp.mpf(beta)
+
+        def worth(y):
+            if beta <= 2.0:
+                pull = power * y ** (power - 1)
+            elif y < half:
+                pull = power * (2 * half) ** (power - 1)
+            else:
+                pull = ((y + half) ** power - (y - half) ** power) / (2 * half)
+            return (mp.sinh(half * pull) / half) ** 2 * mp.exp(-(y**power)) / mp.gamma(1 + 1 / power)
+
+        points = [0, half, 0.1, 0.5, 1, 2, 4, 10, 30, 90] if beta < 2.5 else [0, half, 0.3, 1, 2, 4]
+        exact = mp.quad(worth, points)
+    assert exact <= _information(beta) <= exact * (1 + 2e-6)
 
 
 @pytest.mark.parametrize("beta", [1.0, 1.2, 1.7, 2.0, 2.5, 4.0])

@@ -22,12 +22,11 @@ from ggdp import arguments
 from ggdp.accounting.bounds import Bounds
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Mechanism
 from ggdp.privacy_loss.dominating import checked_steps, worst_shift
-from ggdp.privacy_loss.renyi_divergence import SLACK, gains
+from ggdp.privacy_loss.renyi_divergence import PROVED_ERROR, SLACK, gains
 from ggdp.privacy_loss.shift_pair import Array
 from ggdp.privacy_loss.worst_split import ORDERS, known_gains, worst_gains
 
 MOST_ORDER = 10_000.0
-_RELATIVE_ERROR = 1e-10  # of gains, tested against mpmath
 
 
 def renyi_divergence(
@@ -55,8 +54,13 @@ def renyi_divergence(
     for step, rate, times in checked_steps(mechanism, adjacency):
         below, above = _gain_bounds(step, rate, adjacency, order)
         low, high = low + times * below, high + times * above
-    low, high = low * (1.0 - _RELATIVE_ERROR) / (order - 1.0), high * (1.0 + _RELATIVE_ERROR) / (order - 1.0)
-    exact = high <= low * (1.0 + 4.0 * _RELATIVE_ERROR)
+    if math.isinf(low):
+        raise ValueError(
+            f"order must be smaller for a divergence that can be computed, got {order:g}, at which it exceeds "
+            "1e5; ask for a smaller order, or add more noise"
+        )
+    low, high = low * (1.0 - PROVED_ERROR) / (order - 1.0), high * (1.0 + PROVED_ERROR) / (order - 1.0)
+    exact = high <= low * (1.0 + 4.0 * PROVED_ERROR)
     return Bounds(low, 0.5 * (low + high) if exact else high, high, "exact" if exact else "bound")
 
 

@@ -31,6 +31,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from ggdp.distributions.gamma_tail import upper
 from ggdp.privacy_loss.renyi_divergence import SLACK, gains
 from ggdp.privacy_loss.shift_pair import Array
 
@@ -41,6 +42,7 @@ _GROWTH = 1.12  # of the orders beyond
 _LARGEST_SHIFT = 80.0
 _SPACING = 0.1  # of the grid of log shifts: chords are 0.1% off at most
 _SMALL = 0.01  # order times shift up to which (2) is used
+_CELLS = 20_001  # of the integral F beyond beta = 2
 
 
 def _order_list() -> Array:
@@ -124,20 +126,52 @@ def _table(beta: float, columns: int, orders: int) -> Array:
 @lru_cache(maxsize=64)
 def _information(beta: float) -> float:
     """F of (2), rounded up; for a m_1 -> 0 it is the Fisher information of the noise."""
-    half = 0.5 * _SMALL  # m_1 / 2 at order one, the largest there is
-    edges = np.concatenate([[0.0], half * 1.5 ** np.arange(-30.0, 60.0)])
-    edges = edges[edges < 800.0 ** (1.0 / beta)]
-    nodes, weights = np.polynomial.legendre.leggauss(16)
-    middle, radius = 0.5 * (edges[1:] + edges[:-1]), 0.5 * np.diff(edges)
-    y = (middle[:, None] + radius[:, None] * nodes).ravel()
-    weight = (radius[:, None] * weights).ravel() * np.exp(-(y**beta)) / math.gamma(1.0 + 1.0 / beta)
-    if beta <= 2.0:
-        pull = beta * y ** (beta - 1.0)
-    else:
-        apart = ((y + half) ** beta - np.maximum(y - half, 0.0) ** beta) / (2.0 * half)
-        pull = np.where(y >= half, apart, beta * (2.0 * half) ** (beta - 1.0))
+    return (_information_by_series(beta) if beta <= 2.0 else _information_by_chords(beta)) * (1.0 + SLACK)
+
+
+def _information_by_series(beta: float) -> float:
+    """F for w = beta |y|^(beta-1).
+
+    sinhc(t)^2 is the sum of 2^(2k+1) t^(2k) / (2k+2)!, and E|y|^s = Gamma((s+1)/beta) / Gamma(1/beta). A term
+    is less than 2 t_0^2 / (2k+3) times the one before, t_0 = beta _SMALL / 2: the sixth is below rounding.
+    """
+    log_swing = math.log(0.5 * _SMALL * beta)
+    return beta**2 * math.fsum(
+        math.exp(
+            (2 * k + 1) * math.log(2.0)
+            + 2 * k * log_swing
+            - math.lgamma(2 * k + 3)
+            + math.lgamma(((2 * k + 2) * (beta - 1.0) + 1.0) / beta)
+            - math.lgamma(1.0 / beta)
+        )
+        for k in range(6)
+    )
+
+
+def _information_by_chords(beta: float) -> float:
+    """F for the mean slope w over [y-h, y+h], y >= h, with h = _SMALL / 2.
+
+    w, and with it w^2 sinhc^2, is convex in y, hence below its chords; the mass of a cell and its first
+    moment are incomplete gamma functions. Below h the constant beta (2h)^(beta-1) bounds w; beyond the last
+    cell nothing is left but e^-700 times a power.
+    """
+    half = 0.5 * _SMALL
+    edges = np.linspace(half, 700.0 ** (1.0 / beta), _CELLS)
+    mass = -np.diff(upper(1.0 / beta, edges**beta))
+    moment = -np.diff(upper(2.0 / beta, edges**beta)) * math.exp(
+        math.lgamma(2.0 / beta) - math.lgamma(1.0 / beta)
+    )
+    worth = _worth(((edges + half) ** beta - (edges - half) ** beta) / (2.0 * half))
+    slope = np.diff(worth) / np.diff(edges)
+    inside = float(np.sum((worth[:-1] - slope * edges[:-1]) * mass + slope * moment))
+    below = 1.0 - float(upper(1.0 / beta, np.array([half**beta]))[0])
+    return inside + below * float(_worth(np.array(beta * (2.0 * half) ** (beta - 1.0))))
+
+
+def _worth(pull: Array) -> Array:
+    """w^2 sinhc(a m_1 w / 2)^2."""
     swing = 0.5 * _SMALL * pull
-    return float(np.sum(weight * (pull * np.sinh(swing) / swing) ** 2)) * (1.0 + SLACK)
+    return np.asarray((pull * np.sinh(swing) / swing) ** 2)
 
 
 @lru_cache(maxsize=100_000)
