@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A task: data, a model, and the settings that train it well; and what a user may ask of one."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+from ggdp import arguments
+from ggdp.distributions.generalized_gaussian import Rng
+from ggdp.mechanisms import AdditiveNoise
+
+DELTA = 1e-6
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """Settings that are used where a user gives none, chosen on this very data.
+
+    That choice is not part of any epsilon.
+
+    Attributes:
+        batch_size: expected size of a Poisson batch.
+        clip_norm: largest norm of one example's gradient.
+        learning_rate: of stochastic gradient descent.
+        momentum: likewise.
+        epochs: expected passes over the data.
+        delta: of the guarantee.
+    """
+
+    batch_size: int
+    clip_norm: float
+    learning_rate: float
+    momentum: float
+    epochs: int
+    delta: float = DELTA
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Everything that a training run starts from.
+
+    Attributes:
+        name: as `load_task` takes it.
+        train: the private examples, inputs and labels.
+        test: examples for the score; nothing is learnt from them.
+        build: makes a model with fresh weights from a torch generator.
+        defaults: settings where a user gives none.
+        charged: releases on the training data that preprocessing made. They are part of a run's cost: an
+            accountant composes them with the steps of training.
+        caveats: what preprocessing read from the training data that no epsilon covers, one sentence each.
+    """
+
+    name: str
+    train: TensorDataset
+    test: TensorDataset
+    build: Callable[[torch.Generator], nn.Module]
+    defaults: Defaults
+    charged: tuple[AdditiveNoise, ...] = ()
+    caveats: tuple[str, ...] = ()
+
+    @property
+    def num_examples(self) -> int:
+        """Private examples."""
+        return len(self.train)
+
+
+@dataclass(frozen=True)
+class Request:
+    """How a user wants a task's data.
+
+    Attributes:
+        data: folder of the published files.
+        synthetic: draw small made-up data from this generator instead.
+        rng: noise of private preprocessing; unpredictable if left out.
+        device: where features are computed and kept.
+        vocabulary: of texts: "train" (not private), "unlabelled", or a file with a word on each line.
+        standardisation_noise: noise multiplier of the release of feature means and variances.
+    """
+
+    data: Path | None = None
+    synthetic: torch.Generator | None = None
+    rng: Rng | None = None
+    device: str = "cpu"
+    vocabulary: str | Path = "train"
+    standardisation_noise: float = 32.0
+
+    def __post_init__(self) -> None:
+        noise = arguments.real("standardisation_noise", self.standardisation_noise, above=0.0, most=1e6)
+        object.__setattr__(self, "standardisation_noise", noise)
+        if self.data is not None and self.synthetic is not None:
+            raise ValueError("data and synthetic exclude each other; give one of them")
+
+    def folder(self, task: str, *, holding: str, published: str) -> Path:
+        """The folder of the data, or a refusal that says what should be in it and where it is published."""
+        if self.data is None:
+            raise ValueError(
+                f"task {task} needs a data folder that holds {holding}, as published at {published}; "
+                "or synthetic data for a smoke run"
+            )
+        return Path(self.data)
+
+
+def synthetic_variant(task: Task, *, batch_size: int = 64, epochs: int = 3) -> Task:
+    """The task with settings that suit a few hundred made-up examples."""
+    return replace(task, defaults=replace(task.defaults, batch_size=batch_size, epochs=epochs))
