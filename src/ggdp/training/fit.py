@@ -137,7 +137,7 @@ def _epoch(private: Private, planned: int, loss: Loss) -> StoppedBy | None:
         optimizer.zero_grad()
         if loader.clock.open.size:
             *inputs, target = (part.to(device, non_blocking=True) for part in batch)
-            loss(model(*inputs), target).backward()
+            torch.autograd.backward(loss(model(*inputs), target))
         try:
             optimizer.step()
         except BudgetExceededError:

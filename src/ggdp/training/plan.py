@@ -17,7 +17,6 @@ from ggdp.calibration import calibrate_scale
 from ggdp.distributions import GeneralizedGaussian
 from ggdp.mechanisms import AdditiveNoise, Composed, PoissonSampled
 from ggdp.mechanisms.composed import Part, Step
-from ggdp.mechanisms.serialization import to_dict as mechanism_record
 
 
 @dataclass(frozen=True)
@@ -119,8 +118,7 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """Plain data for records and checkpoints."""
         plain = {**asdict(self), "noise": {"beta": self.noise.beta, "scale": self.noise.scale}}
-        plain["alongside"] = [[mechanism_record(step), count] for step, count in self.alongside]
-        return plain
+        return {**plain, "alongside": Composed(self.alongside).to_dict() if self.alongside else None}
 
     @property
     def _sum(self) -> AdditiveNoise:
