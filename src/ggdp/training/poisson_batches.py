@@ -130,7 +130,7 @@ class PoissonBatches:
             tensors = self.dataset.tensors
             for indices in chosen:  # one gather per tensor instead of one example at a time
                 where = torch.from_numpy(indices)
-                yield [tensor.index_select(0, where) for tensor in tensors]
+                yield [tensor.index_select(0, where.to(tensor.device)) for tensor in tensors]
             return
         yield from DataLoader(
             self.dataset,
