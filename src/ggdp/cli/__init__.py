@@ -12,7 +12,19 @@ from typing import Annotated
 import typer
 
 from ggdp import version
-from ggdp.cli import calibrate, curve, demo, noise, outliers, output, pate, privacy, release, simulate
+from ggdp.cli import (
+    calibrate,
+    curve,
+    demo,
+    noise,
+    outliers,
+    output,
+    pate,
+    privacy,
+    release,
+    reproduce,
+    simulate,
+)
 
 app = typer.Typer(
     name="ggdp",
@@ -56,6 +68,7 @@ app.command("outliers")(outliers.outliers)
 app.command("pate")(pate.pate)
 app.command("simulate-argmax")(simulate.simulate)
 app.command("demo")(demo.demo)
+app.command("reproduce")(reproduce.reproduce)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every figure and table has: cells to run, numbers, findings beside the paper's, pictures."""
+
+import functools
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from ggdp.reproduction.cell import Cell
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Settings = Mapping[str, Any]
+Numbers = dict[str, Any]
+
+
+class Agreement(StrEnum):
+    """What our numbers say to a statement of the paper."""
+
+    AGREES = "agrees"
+    DIFFERS = "differs"
+    UNDECIDED = "undecided"
+
+    @classmethod
+    def of(cls, holds: bool) -> "Agreement":
+        """Agreement with a statement that holds or does not."""
+        return cls.AGREES if holds else cls.DIFFERS
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Our answer to one statement: what was found, in words made of the numbers, and whether it agrees."""
+
+    found: str
+    agreement: Agreement
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement of the paper, and the reason why we differ from it, where it is known that we do."""
+
+    says: str
+    because: str = ""
+
+
+@dataclass(frozen=True)
+class Config:
+    """One figure's configuration, as its JSON file holds it.
+
+    Attributes:
+        title: what the figure shows.
+        statements: what the paper says of it, by a key that the findings share.
+        settings: of the full run.
+        quick: what a quick run has otherwise.
+    """
+
+    title: str
+    statements: Mapping[str, Statement]
+    settings: Settings
+    quick: Settings
+
+    def chosen(self, quick: bool) -> dict[str, Any]:
+        """The settings of a full or of a quick run."""
+        return {**self.settings, **(self.quick if quick else {})}
+
+
+@functools.cache
+def config_of(name: str) -> Config:
+    """Read the configuration that ships with the package."""
+    source = resources.files("ggdp.reproduction") / "configs" / f"{name}.json"
+    found = json.loads(source.read_text())
+    statements = {key: Statement(**entry) for key, entry in found["statements"].items()}
+    return Config(found["title"], statements, found["settings"], found["quick"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """A figure or table: four functions between its settings and its picture, each pure.
+
+    Attributes:
+        name: as the command line calls it; also the name of its configuration.
+        cells: what has to run.
+        numbers: what the figure shows, from the settings and the results of the cells in their order.
+        headline: the few numbers that `expected/` holds, by name.
+        findings: our answer to each statement of the paper.
+        pictures: drawn from settings and numbers alone; a name for each.
+        files: data that must be there, relative to the data folder.
+    """
+
+    name: str
+    cells: Callable[[Settings], list[Cell]]
+    numbers: Callable[[Settings, list[dict[str, Any]]], Numbers]
+    headline: Callable[[Numbers], dict[str, float]]
+    findings: Callable[[Settings, Numbers], dict[str, Finding]]
+    pictures: Callable[[Settings, Numbers], dict[str, "Figure"]]
+    files: Callable[[Settings], tuple[str, ...]] = lambda settings: ()
+
+    @property
+    def config(self) -> Config:
+        """Its configuration."""
+        return config_of(self.name)
