@@ -138,12 +138,34 @@ def test_sampling_helps_at_every_order():
     assert np.all(sampled[whole] <= gains[whole] * (1 + 1e-8))
 
 
-def test_orders_and_adjacencies_without_a_formula_are_refused():
+def test_orders_that_are_too_small_or_cost_too_much_are_refused():
     step = AdditiveNoise(GeneralizedGaussian(1.5, 2.0))
     with pytest.raises(ValueError, match=r"order must be a number in \(1, 10000\], got 1"):
         renyi_divergence(step, 1.0)
-    with pytest.raises(ValueError, match="got replace, which the formula"):
-        renyi_divergence(PoissonSampled(step, 0.1), 3.0, adjacency=Adjacency.REPLACE)
+    with pytest.raises(ValueError, match="order must be smaller for a divergence that can be computed"):
+        renyi_divergence(AdditiveNoise(GeneralizedGaussian(8.0, 0.1)), 900.0)
+
+
+@pytest.mark.parametrize("beta", [1.0, 1.5, 2.0, 3.0])
+@pytest.mark.parametrize("rate", [0.02, 0.5])
+def test_replacing_a_sampled_record_never_diverges_more_than_the_bound(beta, rate):
+    """Against a plain sum over a grid, for centres on both sides and on the same side."""
+    z = np.linspace(-1.0, 1.0, 200_001) * 500.0 ** (1.0 / beta)
+    noise = GeneralizedGaussian(beta, 1.0)
+
+    def mixture(centre):
+        return (1.0 - rate) * noise.pdf(z) + rate * noise.pdf(z - centre)
+
+    step = PoissonSampled(AdditiveNoise(noise, sensitivity=0.6), rate)
+    for order in (1.3, 2.0, 6.0):
+        bound = renyi_divergence(step, order, adjacency=Adjacency.REPLACE).upper
+        for one, other in ((0.6, -0.6), (0.6, 0.3), (0.3, 0.6), (0.0, 0.6), (0.6, 0.0)):
+            log_ratio = np.log(mixture(one)) - np.log(mixture(other))
+            moment = np.sum(np.exp(order * log_ratio) * mixture(other)) * (z[1] - z[0])
+            assert math.log(moment) / (order - 1.0) <= bound
+        opposite = np.log(mixture(0.6)) - np.log(mixture(-0.6))
+        attained = np.log(np.sum(np.exp(order * opposite) * mixture(-0.6)) * (z[1] - z[0])) / (order - 1.0)
+        assert bound <= 3.0 * attained
 
 
 @pytest.mark.parametrize(("beta", "scale"), [(1.5, 1.0), (3.0, 1.0), (4.0, 1.2)])

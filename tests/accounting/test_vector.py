@@ -188,11 +188,11 @@ def test_replacing_moves_a_vector_twice_as_far_and_a_known_shift_as_given():
         ),
         (
             lambda: epsilon(
-                PoissonSampled(AdditiveNoise(noise(1.5), dimension=3), 0.1),
+                PoissonSampled(AdditiveNoise(noise(1.5), shift=(1, -1)), 0.1),
                 delta=DELTA,
                 adjacency=Adjacency.REPLACE,
             ),
-            "adjacency must be add-remove, add or remove for a Poisson-sampled vector",
+            "adjacency must be add-remove, add or remove for a Poisson-sampled known shift",
         ),
         (
             lambda: epsilon(AdditiveNoise(noise(1.5), dimension=3), delta=DELTA, method="guess"),
@@ -296,6 +296,30 @@ def test_mixed_runs_are_bounded_by_what_their_parts_are():
     split = AdditiveNoise(noise(1.5), shift=((20 ** (-1 / 1.5), 20),))
     assert epsilon(Composed([(split, 2), (number, 3)]), delta=DELTA).lower <= mixed.upper
     assert mixed.lower <= mixed.upper
+
+
+@pytest.mark.parametrize(
+    ("beta", "norm"),
+    [(1.0, 1.0), (1.5, 1.0), (3.0, 1.0), (2.0, 2.0), (1.5, 1.5), (1.0, math.inf), (3.0, 2.0)],
+)
+def test_replacing_a_sampled_vector_costs_no_more_than_the_answer(beta, norm):
+    """Brute force over two records in the plane: the hockey stick of the two mixtures, as a plain sum."""
+    rate = 0.25
+    z = np.linspace(-9.0, 9.0, 901)
+    x, y = np.meshgrid(z, z)
+    area = (z[1] - z[0]) ** 2 / (2.0 * math.gamma(1.0 + 1.0 / beta)) ** 2
+
+    def mixture(direction):
+        centre = np.array(direction) / np.linalg.norm(direction, norm)
+        moved = np.exp(-(np.abs(x - centre[0]) ** beta) - np.abs(y - centre[1]) ** beta)
+        return (1.0 - rate) * np.exp(-(np.abs(x) ** beta) - np.abs(y) ** beta) + rate * moved
+
+    step = PoissonSampled(AdditiveNoise(GeneralizedGaussian(beta, 1.0), norm=norm, dimension=2), rate)
+    for at in (0.1, 0.5):
+        claimed = delta(step, epsilon=at, adjacency=Adjacency.REPLACE)
+        for one, other in (((1, 0), (-1, 0)), ((1, 1), (-1, -1)), ((1, 2), (2, -1)), ((1, 1), (1, -1))):
+            found = float(np.sum(np.maximum(mixture(one) - math.exp(at) * mixture(other), 0.0))) * area
+            assert found <= claimed.upper * (1 + 2e-3) + 1e-7  # the sum is that good
 
 
 @pytest.mark.parametrize(("beta", "rate"), [(1.25, 0.01), (1.5, 0.001), (1.9, 0.05), (2.5, 0.01), (1.5, 0.4)])

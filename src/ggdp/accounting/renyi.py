@@ -12,6 +12,13 @@ before sampling,
 
 increasing in each g_k: upper bounds go in, an upper bound comes out. ADD costs no more, because a reflection
 exchanges the two laws (docs/renyi.md has a short proof). `renyi_conversion` leads back to epsilon and delta.
+
+**Replacing a sampled record** is removing one and adding another. With M = (1-q) R + q N(u) and M' = (1-q) R
++ q N(v), R the law without either, Hoelder's inequality gives for any 0 < t < 1, with a' = 1 + (a-1)/(1-t),
+
+    gain_a(M || M') = log E_R[(M/R)^a (M'/R)^(1-a)] <= t gain_{a/t}(M || R) + (1-t) gain_{a'}(R || M').    (2)
+
+By joint convexity e^{gain_a(M || M')} is also at most 1 - q + q e^g, g the gain of N(u) against N(v).
 """
 
 import math
@@ -27,6 +34,7 @@ from ggdp.privacy_loss.shift_pair import Array
 from ggdp.privacy_loss.worst_split import ORDERS, known_gains, worst_gains
 
 MOST_ORDER = 10_000.0
+_HOELDER = (1.15, 1.4, 1.7, 2.0, 2.5, 3.5, 6.0, 12.0)
 
 
 def renyi_divergence(
@@ -56,8 +64,8 @@ def renyi_divergence(
         low, high = low + times * below, high + times * above
     if math.isinf(low):
         raise ValueError(
-            f"order must be smaller for a divergence that can be computed, got {order:g}, at which it exceeds "
-            "1e5; ask for a smaller order, or add more noise"
+            f"order must be smaller for a divergence that can be computed, got {order:g}, at which it is "
+            "above 1e5; ask for a smaller order, or add more noise"
         )
     low, high = low * (1.0 - PROVED_ERROR) / (order - 1.0), high * (1.0 + PROVED_ERROR) / (order - 1.0)
     exact = high <= low * (1.0 + 4.0 * PROVED_ERROR)
@@ -66,14 +74,9 @@ def renyi_divergence(
 
 def _gain_bounds(step: AdditiveNoise, rate: float, adjacency: Adjacency, order: float) -> tuple[float, float]:
     """Gain of one step at one order, from below and from above."""
-    if rate < 1.0 and adjacency is Adjacency.REPLACE:
-        raise ValueError(
-            "adjacency must be add-remove, add or remove for a sampled release, got replace, which the "
-            "formula for sampling does not cover"
-        )
     worst = worst_shift(step, rate, adjacency)
-    if worst is None:
-        table = sampled_gains(worst_step_gains(step, rate, adjacency), rate)
+    if worst is None or (rate < 1.0 and adjacency is Adjacency.REPLACE):
+        table = sampled_gains(*worst_step(step, rate, adjacency))
         return 0.0, float(np.interp(order, [1.0, *ORDERS], [0.0, *table]))
     sizes = worst.sizes
     if adjacency is Adjacency.REPLACE and step.dimension == 1 and step.shift is None:
@@ -99,10 +102,10 @@ def _gain_bounds(step: AdditiveNoise, rate: float, adjacency: Adjacency, order: 
 
 def worst_step_gains(step: AdditiveNoise, rate: float, adjacency: Adjacency) -> Array:
     """An upper bound, at each of `ORDERS`, of one step's gain before sampling, whatever the record and the
-    direction."""
+    direction; with sampling, and a record replaced, of either one against none."""
     worst = worst_shift(step, rate, adjacency)
     unit = step.sensitivity / step.noise.scale
-    double = 2.0 if adjacency is Adjacency.REPLACE else 1.0
+    double = 2.0 if adjacency is Adjacency.REPLACE and rate == 1.0 else 1.0
     if worst is not None:
         once = double if step.dimension == 1 and step.shift is None else 1.0  # the others are doubled already
         return known_gains(step.noise.beta, tuple((once * size, count) for size, count in worst.sizes))
@@ -111,6 +114,32 @@ def worst_step_gains(step: AdditiveNoise, rate: float, adjacency: Adjacency) -> 
             step.noise.beta, tuple((abs(value) * unit, count) for value, count in step.shift if value)
         )
     return worst_gains(step.noise.beta, double * unit, step.p, float(step.dimension))
+
+
+def worst_step(step: AdditiveNoise, rate: float, adjacency: Adjacency) -> tuple[Array, float]:
+    """An upper bound of a step's gain at `ORDERS`, and the rate at which it is still to be sampled."""
+    if rate == 1.0 or adjacency is not Adjacency.REPLACE:
+        return worst_step_gains(step, rate, adjacency), rate
+    either = sampled_gains(worst_step_gains(step, rate, adjacency), rate)
+    return np.minimum(replaced_gains(either), _mixed(worst_step_gains(step, 1.0, adjacency), rate)), 1.0
+
+
+def replaced_gains(either: Array) -> Array:
+    """(2) at `ORDERS`, at the best of a few t, from upper bounds for removing and adding.
+
+    t = a / (1 + k (a-1)) makes the two orders 1 + k (a-1) and 1 + (1 + k (a-1)) / (k-1): for k = 2 they are
+    2a - 1 and 2a.
+    """
+    usable = np.isfinite(either)
+    corners, values = [1.0, *ORDERS[usable]], [0.0, *either[usable]]
+    best = np.full(len(ORDERS), np.inf)
+    for k in _HOELDER:
+        first = 1.0 + k * (ORDERS - 1.0)
+        share = ORDERS / first
+        removed = np.interp(first, corners, values, right=np.inf)
+        added = np.interp(1.0 + first / (k - 1.0), corners, values, right=np.inf)
+        best = np.minimum(best, share * removed + (1.0 - share) * added)
+    return np.asarray(best * (1.0 + SLACK))
 
 
 def sampled_gains(unsampled: Array, rate: float) -> Array:
@@ -122,16 +151,23 @@ def sampled_gains(unsampled: Array, rate: float) -> Array:
     if rate == 1.0:
         return unsampled
     usable = np.isfinite(unsampled)
-    with np.errstate(over="ignore"):
-        convex = np.where(usable, np.log1p(rate * np.expm1(np.where(usable, unsampled, 0.0))), np.inf)
+    convex = _mixed(unsampled, rate)
     whole = (np.mod(ORDERS, 1.0) == 0.0) & usable
     if not np.any(whole):
-        return np.asarray(convex * (1.0 + SLACK))
+        return convex
     top = int(ORDERS[whole][-1])
     inner = np.interp(np.arange(2.0, top + 1.0), ORDERS[usable], unsampled[usable])
     at_whole = [amplified(inner, int(order), rate) for order in ORDERS[whole]]
     between = np.interp(ORDERS, [1.0, *ORDERS[whole]], [0.0, *at_whole])
-    return np.asarray(np.minimum(np.where(top >= ORDERS, between, np.inf), convex) * (1.0 + SLACK))
+    return np.asarray(np.minimum(np.where(top >= ORDERS, between, np.inf) * (1.0 + SLACK), convex))
+
+
+def _mixed(unsampled: Array, rate: float) -> Array:
+    """log(1 - q + q e^g), rounded up."""
+    usable = np.isfinite(unsampled)
+    with np.errstate(over="ignore"):
+        mixed = np.log1p(rate * np.expm1(np.where(usable, unsampled, 0.0)))
+    return np.where(usable, mixed * (1.0 + SLACK), np.inf)
 
 
 def amplified(inner: Array, order: int, rate: float) -> float:

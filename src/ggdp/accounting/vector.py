@@ -20,7 +20,7 @@ from ggdp import arguments
 from ggdp.accounting import contour
 from ggdp.accounting.bounds import Bounds, Estimate
 from ggdp.accounting.curve import crossing
-from ggdp.accounting.renyi import worst_step_gains
+from ggdp.accounting.renyi import worst_step
 from ggdp.accounting.renyi_conversion import RenyiSteps
 from ggdp.accounting.tilt import TiltPlan, saddle_for_epsilon, saddle_for_log_delta
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, Mechanism, PoissonSampled
@@ -55,18 +55,6 @@ def check(mechanism: Mechanism, adjacency: Adjacency) -> None:
             f"norm={next(step.p for step, _, _ in steps if isinstance(step.norm, str)):.6g} for a certified "
             "answer, or calibrate with allow_estimate=True"
         )
-    if (
-        any(rate < 1.0 for _, rate, _ in steps)
-        and adjacency is Adjacency.REPLACE
-        and not has_worst_shifts(mechanism, adjacency)
-    ):
-        raise ValueError(_REPLACE_MIXED)
-
-
-_REPLACE_MIXED = (
-    "adjacency must be add-remove, add or remove when a sampled step meets a vector release that only Renyi "
-    "divergences bound, got replace; account for add-remove"
-)
 
 
 def is_conjectured(mechanism: Mechanism) -> bool:
@@ -86,8 +74,7 @@ def named(found: Bounds, mechanism: Mechanism, adjacency: Adjacency, bound: "Bou
     if not reasons:
         return found
     steps = checked_steps(mechanism, adjacency)
-    replaced = adjacency is Adjacency.REPLACE and any(rate < 1.0 for _, rate, _ in steps)
-    if (math.isinf(found.upper) or found.width > _WIDE * found.upper) and not replaced:
+    if math.isinf(found.upper) or found.width > _WIDE * found.upper:
         upper = bound.above(_renyi_steps(steps, adjacency))
         if upper < found.upper:
             upper, method = max(upper, found.lower), "certified renyi"
@@ -96,9 +83,7 @@ def named(found: Bounds, mechanism: Mechanism, adjacency: Adjacency, bound: "Bou
 
 
 def _renyi_steps(steps: list[tuple[AdditiveNoise, float, int]], adjacency: Adjacency) -> RenyiSteps:
-    return RenyiSteps(
-        tuple((worst_step_gains(step, rate, adjacency), rate, times) for step, rate, times in steps)
-    )
+    return RenyiSteps(tuple((*worst_step(step, rate, adjacency), times) for step, rate, times in steps))
 
 
 def one_coordinate(mechanism: Mechanism) -> Mechanism:
@@ -134,8 +119,6 @@ def answer(
         return _conjectured(mechanism, adjacency, ask, bound)
     if has_worst_shifts(mechanism, adjacency):
         return None
-    if adjacency is Adjacency.REPLACE and any(rate < 1.0 for _, rate, _ in steps):
-        raise ValueError(_REPLACE_MIXED)
     upper, how = bound.above(_renyi_steps(steps, adjacency)), "certified renyi"
     stretched = _stretched(mechanism)
     if stretched is not None:
@@ -282,9 +265,17 @@ def _largest_l1_loss(steps: list[tuple[AdditiveNoise, float, int]], adjacency: A
     for step, rate, times in steps:
         if step.noise.beta != 1.0:
             return math.inf
-        loss = _l1_norm(step) * (2.0 if adjacency is Adjacency.REPLACE and step.shift is None else 1.0)
-        total += times * (loss if rate == 1.0 or loss > _MOST_LOSS else math.log1p(rate * math.expm1(loss)))
+        total += times * _largest_laplace_loss(_l1_norm(step), rate, adjacency, step.shift is not None)
     return total * (1.0 + 1e-12)
+
+
+def _largest_laplace_loss(length: float, rate: float, adjacency: Adjacency, known: bool) -> float:
+    """Of one release whose density ratios to that without the record are within e^+-length; a known shift is
+    the distance of the two centres themselves."""
+    if rate == 1.0 or length > _MOST_LOSS:
+        return length if known or adjacency is not Adjacency.REPLACE else 2.0 * length
+    removed, added = math.log1p(rate * math.expm1(length)), -math.log1p(rate * math.expm1(-length))
+    return removed + added if adjacency is Adjacency.REPLACE else removed
 
 
 def _l1_norm(step: AdditiveNoise) -> float:

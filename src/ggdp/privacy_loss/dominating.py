@@ -32,7 +32,11 @@ class NoDominatingPairError(ValueError):
 
 @dataclass(frozen=True)
 class WorstShift:
-    """The shift that dominates all those a step allows, and the argument that shows it."""
+    """The shift that dominates all those a step allows, and the argument that shows it.
+
+    When a record is replaced: the distance of the two centres, or, for one number and for sampled vectors,
+    that of either from the centre without the record.
+    """
 
     sizes: Sizes
     reason: str
@@ -78,7 +82,8 @@ def worst_shift(step: AdditiveNoise, rate: float, adjacency: Adjacency) -> Worst
         For every x >= 0 the hockey-stick divergence of order x of any allowed shift, Poisson-sampled at
         `rate` in the direction given, is at most that of `sizes`.
     """
-    factor = (2.0 if adjacency is Adjacency.REPLACE else 1.0) * step.sensitivity / step.noise.scale
+    double = 2.0 if adjacency is Adjacency.REPLACE and rate == 1.0 else 1.0
+    factor = double * step.sensitivity / step.noise.scale
     if step.shift is not None:
         return _known(step, rate)
     if step.dimension == 1:
@@ -124,10 +129,10 @@ def _checked(step: Step, adjacency: Adjacency) -> tuple[AdditiveNoise, float]:
             "over ever more coordinates such a shift costs without bound; give the dimension, or a norm of "
             "at most 2"
         )
-    if rate < 1.0 and adjacency is Adjacency.REPLACE:
+    if rate < 1.0 and adjacency is Adjacency.REPLACE and noise.shift is not None:
         raise ValueError(
-            "adjacency must be add-remove, add or remove for a Poisson-sampled vector, got replace: which "
-            "two records are the worst is not known there; account for add-remove, or do not sample"
+            "adjacency must be add-remove, add or remove for a Poisson-sampled known shift, got replace: how "
+            "far either record is from none is not known; give norm and dimension in place of shift"
         )
     _check_largest(noise)
     return noise, rate
@@ -152,7 +157,7 @@ def _pairs(step: AdditiveNoise, rate: float, direction: Adjacency) -> Parts:
             f"no single shift is known to be the worst for norm={step.norm} and dimension={step.dimension}"
             f"{' under Poisson sampling' if rate < 1.0 else ''} with noise of beta={step.noise.beta:g}"
         )
-    if direction is Adjacency.REPLACE and step.dimension == 1 and step.shift is None:
+    if direction is Adjacency.REPLACE and step.shift is None and (step.dimension == 1 or rate < 1.0):
         shift = worst.sizes[0][0]
         # without sampling only the distance of the two centres matters
         pair = (2.0 * shift, 0.0) if rate == 1.0 else (shift, -shift)
