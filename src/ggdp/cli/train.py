@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ggdp train`: private training on a built-in task."""
+
+import json as json_format
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ggdp.cli import options, output
+from ggdp.reporting.atomic_file import write_atomically
+
+if TYPE_CHECKING:
+    from ggdp.training.report import FitReport
+    from ggdp.training.task_run import TaskRun
+    from ggdp.training.tasks import Task
+
+
+def _positive(option: str, help_text: str) -> Any:
+    return typer.Option(option, help=help_text, parser=options.number(option, above=0.0), metavar="NUMBER")
+
+
+def _count(option: str, help_text: str) -> Any:
+    return typer.Option(option, help=help_text, parser=options.whole(option, least=1), metavar="WHOLE")
+
+
+def _norm(text: str) -> float | str:
+    """A norm as `make_private` takes it: a number from 1 to infinity, or the word matched."""
+    if text == "matched":
+        return text
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not value >= 1.0:
+        raise typer.BadParameter(f"--norm must be a number in [1, inf], or matched, got {text!r}")
+    return value
+
+
+TaskName = Annotated[
+    str, typer.Option("--task", help="digits (needs no files), adult, imdb, cifar10 or svhn.")
+]
+TargetEpsilon = Annotated[
+    float | None, _positive("--epsilon", "Budget: the noise is the least that keeps to it.")
+]
+Multiplier = Annotated[
+    float | None,
+    _positive("--noise-multiplier", "Noise as scale / (sqrt(2) * clip), instead of --epsilon."),
+]
+DeltaOrDefault = Annotated[
+    float | None,
+    typer.Option(
+        "--delta",
+        help="Privacy parameter delta, in (0, 1); the task's default is 1e-6.",
+        parser=options.number("--delta", above=0.0, below=1.0),
+        metavar="NUMBER",
+    ),
+]
+Norm = Annotated[
+    str | None,
+    typer.Option(
+        "--norm",
+        help="Norm in which gradients are clipped: p >= 1, inf, or matched; beta if left out.",
+        parser=_norm,
+        metavar="P",
+    ),
+]
+RateOrNone = Annotated[
+    float | None,
+    typer.Option(
+        "--rate",
+        help="Poisson sampling rate, in (0, 1].",
+        parser=options.number("--rate", above=0.0, most=1.0),
+        metavar="NUMBER",
+    ),
+]
+Momentum = Annotated[
+    float | None,
+    typer.Option(
+        "--momentum",
+        help="Momentum of gradient descent, in [0, 1).",
+        parser=options.number("--momentum", least=0.0, below=1.0),
+        metavar="NUMBER",
+    ),
+]
+Average = Annotated[
+    float | None,
+    typer.Option(
+        "--average",
+        help="Score a running average of the weights with this decay, in [0, 1); it costs no privacy.",
+        parser=options.number("--average", least=0.0, below=1.0),
+        metavar="NUMBER",
+    ),
+]
+BatchSize = Annotated[float | None, _positive("--batch-size", "Expected batch, instead of --rate.")]
+Epochs = Annotated[float | None, _positive("--epochs", "Expected passes over the data.")]
+StepsOrNone = Annotated[int | None, _count("--steps", "Steps of the run, instead of --epochs.")]
+Clip = Annotated[float | None, _positive("--clip", "Largest norm of one example's gradient.")]
+LearningRate = Annotated[float | None, _positive("--learning-rate", "Of stochastic gradient descent.")]
+Physical = Annotated[
+    int | None, _count("--physical-batch", "Most examples in memory at a time; changes no result.")
+]
+Patience = Annotated[int | None, _count("--patience", "Stop after so many epochs without a better score.")]
+Data = Annotated[
+    Path | None, typer.Option("--data", help="Folder of the task's files as their authors publish them.")
+]
+Synthetic = Annotated[bool, typer.Option("--synthetic", help="Small made-up data, for a smoke run.")]
+Vocabulary = Annotated[
+    str,
+    typer.Option("--vocabulary", help="Of imdb: train (not private), unlabelled, or a file of words."),
+]
+Device = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:1, ...")]
+CheckpointFolder = Annotated[
+    Path | None, typer.Option("--checkpoint", help="Keep the run in this folder; holds secrets.")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run that --checkpoint holds.")]
+RecordFile = Annotated[
+    Path | None, typer.Option("--record", help="Write everything about the run to this JSON file.")
+]
+
+
+def train(
+    beta: options.Beta,
+    task: TaskName = "digits",
+    epsilon: TargetEpsilon = None,
+    noise_multiplier: Multiplier = None,
+    delta: DeltaOrDefault = None,
+    norm: Norm = None,
+    rate: RateOrNone = None,
+    batch_size: BatchSize = None,
+    epochs: Epochs = None,
+    steps: StepsOrNone = None,
+    clip: Clip = None,
+    learning_rate: LearningRate = None,
+    momentum: Momentum = None,
+    average: Average = None,
+    patience: Patience = None,
+    physical_batch: Physical = None,
+    data: Data = None,
+    synthetic: Synthetic = False,
+    vocabulary: Vocabulary = "train",
+    device: Device = "cpu",
+    checkpoint: CheckpointFolder = None,
+    resume: Resume = False,
+    record: RecordFile = None,
+    plot: options.Plot = None,
+    seed: options.Seed = None,
+    json: options.Json = False,
+) -> None:
+    """Train a model so that every example in its training data is protected.
+
+    Gradients of single examples are clipped, summed over a Poisson batch and released with noise
+    (beta-DP-SGD). Options that are left out have values that suit the task. Training stops before the
+    budget is exceeded. Needs PyTorch: pip install 'ggdp[torch]'; digits also need scikit-learn.
+
+    Example: ggdp train --task digits --beta 1.5 --epsilon 3 --plot run.png
+    """
+    import torch
+
+    from ggdp.reporting.training_record import training_record
+    from ggdp.training.task_run import RunSettings, prepare
+
+    if plot is not None:
+        import matplotlib  # noqa: F401  before any work, so that its absence is told at once
+    _check_choices(epsilon, noise_multiplier, data, synthetic, checkpoint, resume)
+    settings = RunSettings(
+        beta=beta, norm=norm, target_epsilon=epsilon, noise_multiplier=noise_multiplier, delta=delta,
+        clip_norm=clip, rate=rate, batch_size=batch_size, steps=steps, epochs=epochs,
+        learning_rate=learning_rate, momentum=momentum, patience=patience,
+        averages=() if average is None else (average,), physical_batch_size=physical_batch,
+    )  # fmt: skip
+    source = torch.Generator()
+    if seed is None:
+        source.seed()
+    else:
+        source.manual_seed(seed)
+    loaded = _loaded(task, data, synthetic, vocabulary, device, source, seed)
+    noise = None if seed is None else torch.Generator().manual_seed(_drawn(source))
+    weights = torch.Generator().manual_seed(_drawn(source))
+    run = prepare(loaded, settings, generator=noise, weights=weights)
+    report = _run(run, checkpoint, resume, quiet=json)
+    asked = {"seed": seed, "learning_rate": run.private.optimizer.param_groups[0]["lr"],
+             "momentum": run.private.optimizer.param_groups[0]["momentum"], "average": average,
+             "patience": patience, "device": device}  # fmt: skip
+    found = training_record(loaded, report, asked, seeded=seed is not None, synthetic=synthetic)
+    if record is not None:
+        write_atomically(record, json_format.dumps(found, indent=1, allow_nan=False) + "\n")
+    if plot is not None:
+        from ggdp.reporting import canvas, training_figure
+
+        write_atomically(plot, canvas.png(training_figure.training_figure(found)))
+    if json:
+        output.print_json(found)
+    else:
+        _print(found)
+
+
+def _check_choices(
+    epsilon: float | None,
+    noise_multiplier: float | None,
+    data: Path | None,
+    synthetic: bool,
+    checkpoint: Path | None,
+    resume: bool,
+) -> None:
+    if (epsilon is None) == (noise_multiplier is None):
+        got = "none" if epsilon is None else "both"
+        raise ValueError(f"exactly one of --epsilon and --noise-multiplier must be given, got {got}")
+    if data is not None and synthetic:
+        raise ValueError("--data and --synthetic exclude each other, got both")
+    if resume and checkpoint is None:
+        raise ValueError("--resume needs --checkpoint, the folder of the run to go on with")
+
+
+def _loaded(
+    task: str, data: Path | None, synthetic: bool, vocabulary: str, device: str, source: Any, seed: int | None
+) -> "Task":
+    import numpy as np
+
+    from ggdp.training.tasks import load_task
+
+    rng = None if seed is None else np.random.default_rng(_drawn(source))
+    return load_task(
+        task, data=data, synthetic=synthetic, generator=source, rng=rng, device=device, vocabulary=vocabulary
+    )
+
+
+def _drawn(source: Any) -> int:
+    import torch
+
+    return int(torch.randint(2**62, (), generator=source))
+
+
+def _run(run: "TaskRun", checkpoint: Path | None, resume: bool, *, quiet: bool) -> "FitReport":
+    def tell(row: Any) -> None:
+        typer.echo(f"epoch {row.epoch}: epsilon {row.epsilon:.4f}, accuracy {row.score:.4f}", err=True)
+
+    return run.fit(checkpoint=checkpoint, resume=resume, progress=not quiet, on_epoch=None if quiet else tell)
+
+
+def _print(found: dict[str, Any]) -> None:
+    upper = found["epsilon"]["upper"]
+    rows = {
+        "task": found["task"] + (", made-up data" if found["synthetic"] else ""),
+        "test accuracy": f"{found['accuracy']:.4f}",
+        "best epoch": f"{found['best']['accuracy']:.4f} after epoch {found['best']['epoch']}",
+        "epsilon": f"{output.rounded_up(upper, 6)} at delta = {found['delta']:g} ({found['method']})",
+        "neighbours": "one example added or removed",
+        "noise": f"beta = {found['beta']:g}, scale {found['scale']:.6g}, "
+        f"noise multiplier {found['noise_multiplier']:.6g}",
+        "clipping": f"{found['clip_norm']:g} in the l_{found['norm']:.4g} norm"
+        if not isinstance(found["norm"], str)
+        else f"{found['clip_norm']:g} in the l_inf norm",
+        "steps": f"{found['steps']} of {found['planned_steps']}, rate {found['rate']:.4g}",
+        "stopped by": found["stopped_by"],
+        "seconds": f"{found['seconds']:.1f}",
+    }
+    output.print_table("Private training", rows)
+    for caveat in found["caveats"]:
+        typer.echo(f"note: {caveat}", err=True)

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One cell of a table of experiments: settings in, numbers out, the same numbers every time."""
+
+from typing import Any
+
+import torch
+
+from ggdp.training.fit import accuracy_on
+from ggdp.training.report import EpochRow
+from ggdp.training.task_run import RunSettings, prepare
+from ggdp.training.tasks import Task
+
+
+def training_cell(
+    task: Task,
+    *,
+    beta: float,
+    epsilon: float,
+    clip_norm: float,
+    learning_rate: float,
+    seed: int,
+    **more: Any,
+) -> dict[str, Any]:
+    """Train once and report, as data for JSON.
+
+    A run from a seed can be repeated by anybody, noise included: its model is not private. It measures what a
+    private run would reach. Choosing settings by such scores is not part of any epsilon either.
+
+    Args:
+        task: as `load_task` returns it.
+        beta: exponent of the noise.
+        epsilon: the budget, to which the noise is calibrated.
+        clip_norm: largest norm of one example's gradient.
+        learning_rate: of stochastic gradient descent.
+        seed: of first weights, batches and noise.
+        **more: further fields of `RunSettings`.
+
+    Returns:
+        `accuracy`, at the end of the run; `best_accuracy`, of the best epoch, as the paper reports;
+        `epsilon` spent, certified, preprocessing included; `noise_multiplier`; `seconds`; and `epochs`, a row
+        for each, with the accuracy of further averages in their order.
+    """
+    settings = RunSettings(
+        beta=beta, target_epsilon=epsilon, clip_norm=clip_norm, learning_rate=learning_rate, **more
+    )
+    generator = torch.Generator().manual_seed(seed)
+    weights = torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=generator)))
+    run = prepare(task, settings, generator=generator, weights=weights)
+    score = accuracy_on(task.test)
+    rows: list[dict[str, Any]] = []
+
+    def note(row: EpochRow) -> None:
+        others = [score(average.model) for average in run.averages[1:]]
+        found = {"epoch": row.epoch, "epsilon": row.epsilon, "accuracy": row.score}
+        rows.append({**found, "other_averages": others} if others else found)
+
+    report = run.fit(on_epoch=note)
+    return {
+        "accuracy": report.last.score,
+        "best_accuracy": report.best.score,
+        "epsilon": report.last.epsilon,
+        "method": report.method,
+        "noise_multiplier": report.plan.noise_multiplier,
+        "norm": report.plan.p,
+        "steps": report.last.steps,
+        "stopped_by": report.stopped_by,
+        "seconds": report.last.seconds,
+        "epochs": rows,
+    }

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Train a built-in task privately: settings in, a report out."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from ggdp.training.fit import accuracy_on, fit
+from ggdp.training.private import Private, make_private
+from ggdp.training.report import EpochRow, FitReport
+from ggdp.training.tasks import Task
+from ggdp.training.weight_average import WeightAverage
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """The choices of one run; what is None follows from the task's defaults.
+
+    Attributes:
+        beta: exponent of the noise.
+        norm: in which gradients are clipped: p, "matched", or beta if None.
+        target_epsilon: calibrates the noise; or
+        noise_multiplier: scale / (sqrt(2) * clip_norm).
+        delta: of the guarantee.
+        clip_norm: largest norm of one example's gradient.
+        rate: Poisson sampling probability; or
+        batch_size: its expectation.
+        steps: of the run; or
+        epochs: expected passes over the data.
+        learning_rate: of stochastic gradient descent.
+        momentum: likewise.
+        averages: decays of running averages of the weights, to score too; the first, if any, is the score.
+        patience: stop after so many epochs without a better score.
+        physical_batch_size: most examples in memory at a time.
+    """
+
+    beta: float
+    norm: float | str | None = None
+    target_epsilon: float | None = None
+    noise_multiplier: float | None = None
+    delta: float | None = None
+    clip_norm: float | None = None
+    rate: float | None = None
+    batch_size: float | None = None
+    steps: int | None = None
+    epochs: float | None = None
+    learning_rate: float | None = None
+    momentum: float | None = None
+    averages: tuple[float, ...] = ()
+    patience: int | None = None
+    physical_batch_size: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class TaskRun:
+    """A run that is about to start.
+
+    Attributes:
+        private: model, optimizer, batches and ledger.
+        score: share of the test examples that are labelled right, by the first average if there is one.
+        averages: of the weights, in the order of the settings.
+        patience: of the settings.
+    """
+
+    private: Private
+    score: Callable[[nn.Module], float]
+    averages: tuple[WeightAverage, ...]
+    patience: int | None
+
+    def fit(
+        self,
+        *,
+        checkpoint: Path | None = None,
+        resume: bool = False,
+        progress: bool = False,
+        on_epoch: Callable[[EpochRow], None] | None = None,
+    ) -> FitReport:
+        """Train to the end; see `ggdp.training.fit`."""
+        return fit(
+            self.private,
+            evaluate=self.score,
+            checkpoint=checkpoint,
+            resume=resume,
+            patience=self.patience,
+            progress=progress,
+            on_epoch=on_epoch,
+        )
+
+
+def prepare(
+    task: Task, settings: RunSettings, *, generator: torch.Generator | None, weights: torch.Generator
+) -> TaskRun:
+    """Build the model, the plan and the ledger. What preprocessing released shares the budget.
+
+    Args:
+        task: data and model.
+        settings: of the run.
+        generator: of batches and noise, for repetition only; unpredictable if None.
+        weights: of the first weights, which are public.
+    """
+    defaults = task.defaults
+    device = task.train.tensors[0].device
+    model = task.build(weights).to(device)
+    optimizer = torch.optim.SGD(
+        model.parameters(),
+        lr=_or(settings.learning_rate, defaults.learning_rate),
+        momentum=_or(settings.momentum, defaults.momentum),
+    )
+    averages = tuple(WeightAverage(model, optimizer, decay) for decay in settings.averages)
+    sized = settings.rate is not None or settings.batch_size is not None
+    timed = settings.steps is not None or settings.epochs is not None
+    private = make_private(
+        model,
+        optimizer,
+        DataLoader(task.train, shuffle=True),
+        settings.beta,
+        _or(settings.clip_norm, defaults.clip_norm),
+        delta=_or(settings.delta, defaults.delta),
+        norm=settings.norm,
+        rate=settings.rate,
+        batch_size=settings.batch_size if sized else min(defaults.batch_size, task.num_examples),
+        steps=settings.steps,
+        epochs=settings.epochs if timed else defaults.epochs,
+        target_epsilon=settings.target_epsilon,
+        noise_multiplier=settings.noise_multiplier,
+        alongside=[(mechanism, 1) for mechanism in task.charged],
+        physical_batch_size=settings.physical_batch_size,
+        generator=generator,
+    )
+    score = accuracy_on(task.test)
+    return TaskRun(private, _score_of_first(averages, score), averages, settings.patience)
+
+
+def _score_of_first(
+    averages: tuple[WeightAverage, ...], score: Callable[[nn.Module], float]
+) -> Callable[[nn.Module], float]:
+    def first(model: nn.Module) -> float:
+        return score(averages[0].model if averages else model)
+
+    return first
+
+
+def _or(given: float | None, default: float) -> float:
+    return default if given is None else given
