@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Embeddings: an example touches the rows of its own tokens and no others."""
+
+from functools import partial
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ggdp.training.clipping.call import AbstractCall
+from ggdp.training.clipping.norms import row_norms
+from ggdp.training.clipping.site import AbstractSite
+
+
+class EmbeddingSite(AbstractSite):
+    """nn.Embedding, dense or sparse; the padding row gets no gradient."""
+
+    def __init__(self, module: nn.Module, *args: Any, **kwargs: Any) -> None:
+        super().__init__(module, *args, **kwargs)
+        embedding = cast(nn.Embedding, module)
+        self._padding = embedding.padding_idx
+        self._rows = embedding.num_embeddings
+
+    @classmethod
+    def accepts(cls, module: nn.Module) -> bool:
+        """Not a row's gradient divided by its frequency in the batch, nor weights that a call changes."""
+        embedding = cast(nn.Embedding, module)
+        return (
+            set(module._parameters) == {"weight"}
+            and embedding.max_norm is None
+            and not embedding.scale_grad_by_freq
+        )
+
+    def recorded(self, input: Tensor) -> Tensor:
+        """See `AbstractSite`; one row of tokens shared by all examples (positions) is given to each of them."""
+        expected = self.tape.current.num_examples
+        if input.dim() > 1 and input.shape[0] == 1 and self.batch_first and expected is not None:
+            input = input.expand(expected, *input.shape[1:])
+        swapped = not self.batch_first and input.dim() > 1
+        self.check_examples(input.shape[1 if swapped else 0])
+        output = F.embedding(input, self.parameter("weight"))  # type: ignore[arg-type]
+        note = partial(_embedding_call, self.slots["weight"], self._rows, self._padding, swapped)
+        return self.watch(output, note, input)
+
+
+def _embedding_call(
+    slot: int, num_rows: int, padding: int | None, swapped: bool, tokens: Tensor, cotangent: Tensor
+) -> "EmbeddingCall":
+    if swapped:
+        tokens, cotangent = tokens.transpose(0, 1), cotangent.transpose(0, 1)
+    count = tokens.shape[1:].numel()
+    tokens = tokens.reshape(len(tokens), count)
+    cotangent = cotangent.reshape(len(tokens), count, cotangent.shape[-1])
+    if padding is not None:
+        cotangent = cotangent.masked_fill((tokens == padding).unsqueeze(2), 0.0)
+    return EmbeddingCall(slot, num_rows, tokens, cotangent)
+
+
+class EmbeddingCall(AbstractCall):
+    """Cotangents (n, T, d) of n examples' T tokens: those of equal tokens of one example add up."""
+
+    def __init__(self, slot: int, num_rows: int, tokens: Tensor, cotangent: Tensor) -> None:
+        self.slots = (slot,)
+        self.num_examples = len(tokens)
+        self._num_rows, self._tokens, self._cotangent = num_rows, tokens, cotangent
+
+    @property
+    def device(self) -> torch.device:
+        """See `AbstractCall`."""
+        return self._cotangent.device
+
+    @property
+    def example_bytes(self) -> int:
+        """See `AbstractCall`."""
+        return self._num_rows * self._cotangent.shape[-1] * self._cotangent.element_size()
+
+    def closed_norms(self, p: float) -> list[Tensor]:
+        """Norms of the (example, token) sums; the table as a whole is never written down."""
+        n, length = self._tokens.shape
+        if length == 1:
+            return [row_norms(self._cotangent[:, 0], p)]
+        order, place = self._tokens.sort(dim=1)
+        first = torch.zeros_like(order)
+        first[:, 1:] = order[:, 1:] != order[:, :-1]
+        first[:, 0] = torch.arange(0, n * length, length, device=order.device)
+        groups = torch.empty_like(order).scatter_(1, place, first.cumsum(dim=1))  # each token's own, by example
+        cotangent = self._cotangent.reshape(n * length, -1)
+        sums = torch.zeros_like(cotangent).index_add_(0, groups.view(-1), cotangent)
+        return [row_norms(sums.view(n, -1), p)]
+
+    def gradients(self, start: int, stop: int) -> tuple[Tensor, ...]:
+        """The whole table for each example, needed only where another layer shares it."""
+        n = stop - start
+        offsets = torch.arange(0, n * self._num_rows, self._num_rows, device=self.device)
+        cotangent = self._cotangent[start:stop].flatten(0, 1)
+        table = cotangent.new_zeros(n * self._num_rows, cotangent.shape[1])
+        table.index_add_(0, (self._tokens[start:stop] + offsets.unsqueeze(1)).view(-1), cotangent)
+        return (table.view(n, self._num_rows, -1),)
+
+    def weighted_sum(self, weights: Tensor) -> tuple[Tensor, ...]:
+        """See `AbstractCall`."""
+        scaled = (self._cotangent * weights.view(-1, 1, 1)).flatten(0, 1)
+        table = scaled.new_zeros(self._num_rows, scaled.shape[1])
+        return (table.index_add_(0, self._tokens.reshape(-1), scaled),)

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which part of a model is listened to by which rule."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.utils import parametrize
+
+from ggdp.training.clipping.attention import AttentionSite
+from ggdp.training.clipping.convolution import ConvolutionSite
+from ggdp.training.clipping.embedding import EmbeddingSite
+from ggdp.training.clipping.functional import FunctionalSite
+from ggdp.training.clipping.linear import LinearSite
+from ggdp.training.clipping.normalization import NormalizationSite
+from ggdp.training.clipping.recurrent import RecurrentSite
+from ggdp.training.clipping.refusals import UnsupportedModelError, check_module
+from ggdp.training.clipping.site import AbstractSite, Tape
+
+_RULES: tuple[tuple[type[nn.Module], type[AbstractSite]], ...] = (
+    (nn.Linear, LinearSite),
+    (nn.Conv1d, ConvolutionSite),
+    (nn.Conv2d, ConvolutionSite),
+    (nn.Conv3d, ConvolutionSite),
+    (nn.Embedding, EmbeddingSite),
+    (nn.LayerNorm, NormalizationSite),
+    (nn.GroupNorm, NormalizationSite),
+    (nn.RMSNorm, NormalizationSite),
+    (nn.InstanceNorm1d, NormalizationSite),
+    (nn.InstanceNorm2d, NormalizationSite),
+    (nn.InstanceNorm3d, NormalizationSite),
+    (nn.LSTM, RecurrentSite),
+    (nn.GRU, RecurrentSite),
+    (nn.RNN, RecurrentSite),
+    (nn.MultiheadAttention, AttentionSite),
+)
+# Holders of parameters that are never called: whoever holds them uses them.
+_HOLDERS = (nn.ParameterList, nn.ParameterDict, parametrize.ParametrizationList)
+
+
+def sites_of(
+    model: nn.Module, numbers: dict[nn.Parameter, int], tape: Tape, *, batch_first: bool
+) -> list[AbstractSite]:
+    """One site per module that uses trainable parameters, none of them inside another.
+
+    Raises:
+        UnsupportedModelError: Some module mixes examples, or cannot be listened to.
+    """
+    for path, module in model.named_modules(remove_duplicate=False):
+        check_module(path, module)
+        if isinstance(module, torch.jit.ScriptModule):
+            raise UnsupportedModelError(
+                f"module {path or '(the model itself)'} is compiled by torch.jit; use the Python module"
+            )
+    return [
+        _site(module, path, numbers, tape, batch_first=batch_first)
+        for path, module in _owners(model, "", numbers)
+    ]
+
+
+def layers_of(sites: list[AbstractSite]) -> list[int]:
+    """The layer of each site: sites that share a parameter are one layer; layers are numbered from 0."""
+    layer_of: dict[int, int] = {}
+    parents: list[int] = []
+
+    def root(layer: int) -> int:
+        while parents[layer] != layer:
+            layer = parents[layer]
+        return layer
+
+    for number, site in enumerate(sites):
+        parents.append(number)
+        for slot in site.slots.values():
+            parents[root(layer_of.setdefault(slot, number))] = root(number)
+    roots = [root(number) for number in range(len(sites))]
+    order = {layer: place for place, layer in enumerate(dict.fromkeys(roots))}
+    return [order[layer] for layer in roots]
+
+
+def _owners(module: nn.Module, path: str, numbers: dict[nn.Parameter, int]) -> Iterator[tuple[str, nn.Module]]:
+    """The topmost modules that use trainable parameters of their own, each once."""
+    seen: set[nn.Module] = set()
+
+    def walk(module: nn.Module, path: str) -> Iterator[tuple[str, nn.Module]]:
+        if module in seen:
+            return
+        seen.add(module)
+        if _uses_own(module, numbers):
+            yield path, module
+            return
+        for name, child in module.named_children():
+            yield from walk(child, f"{path}.{name}" if path else name)
+
+    return walk(module, path)
+
+
+def _uses_own(module: nn.Module, numbers: dict[nn.Parameter, int]) -> bool:
+    direct = list(module.parameters(recurse=False))
+    for child in module.children():
+        if isinstance(child, _HOLDERS) or (parametrize.is_parametrized(module) and child is module.parametrizations):
+            direct.extend(child.parameters())
+    if isinstance(module, nn.MultiheadAttention):
+        direct.extend(module.out_proj.parameters())  # used without being called
+    return any(parameter in numbers for parameter in direct)
+
+
+def _site(
+    module: nn.Module, path: str, numbers: dict[nn.Parameter, int], tape: Tape, *, batch_first: bool
+) -> AbstractSite:
+    slots = {
+        name: numbers[parameter]
+        for name, parameter in module.named_parameters(remove_duplicate=False)
+        if parameter in numbers
+    }
+    rule: type[AbstractSite] = FunctionalSite
+    for kind, candidate in _RULES:
+        plain = isinstance(module, kind) and type(module).forward is kind.forward
+        if plain and not parametrize.is_parametrized(module) and candidate.accepts(module):
+            rule = candidate
+            break
+    if rule is FunctionalSite:
+        _check_functional(module, path, batch_first=batch_first)
+    return rule(module, path, slots, tape, batch_first=batch_first)
+
+
+def _check_functional(module: nn.Module, path: str, *, batch_first: bool) -> None:
+    where = f"module {path or '(the model itself)'} ({type(module).__name__})"
+    if isinstance(module, nn.Embedding):
+        raise UnsupportedModelError(
+            f"{where} has max_norm or scale_grad_by_freq set, which makes a row's gradient depend on other "
+            f"examples; leave both out"
+        )
+    if not batch_first:
+        raise UnsupportedModelError(
+            f"{where} has no rule for batch_first=False; put the examples in dimension 0 of the model's input"
+        )
+    if any(isinstance(inner, _BatchNorm) for inner in module.modules()):
+        raise UnsupportedModelError(f"{where} contains batch normalisation; replace it by nn.GroupNorm")

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The l_p norms of the rows of a matrix, safe from overflow and underflow, and the factors they lead to.
+
+|x|^p leaves the range of float32 long before |x| does: 0.2^64 is already zero. Rows are therefore divided by
+their largest entry m first, |x|_p = m * |x/m|_p, unless a look at the unscaled sums shows that it was not needed.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+# Below this many bytes a float64 copy costs less than the further passes of scaling.
+_SMALL_BYTES = 1 << 18
+# float32 squares (and powers up to 6) stay inside the range of float64: (2^-149)^6 > 2^-1022, (2^128)^6 < 2^1024.
+_WIDE_EXPONENT = 6.0
+
+
+def row_norms(rows: Tensor, p: float) -> Tensor:
+    """The l_p norm of every row of an (n, d) matrix, as n numbers of float32 at least.
+
+    Guarantees:
+        Relative error below `margin(...)` for every finite row whose norm is a normal number: nothing overflows
+        and nothing vanishes on the way. A NaN or infinite entry gives a NaN or infinite norm.
+    """
+    if rows.dtype in (torch.float16, torch.bfloat16):
+        rows = rows.float()
+    if rows.shape[1] == 0:
+        return rows.new_zeros(rows.shape[0])
+    if math.isinf(p):
+        return rows.abs().amax(dim=1)
+    if p == 1.0:
+        return rows.abs().sum(dim=1)
+    small = rows.numel() * rows.element_size() <= _SMALL_BYTES
+    if p == 2.0 and small and rows.dtype == torch.float32:
+        return torch.linalg.vector_norm(rows, 2, dim=1, dtype=torch.float64).float()
+    return _unscaled_norms(rows, p) if small and not rows.is_cuda else _scaled_norms(rows.abs(), p)
+
+
+def combined(pieces: list[Tensor], p: float) -> Tensor:
+    """The l_p norms of vectors given by the l_p norms of their pieces, (n,) each."""
+    if len(pieces) == 1:
+        return pieces[0]
+    table = torch.stack(pieces, dim=1)
+    if p <= _WIDE_EXPONENT and table.dtype == torch.float32:
+        wide = table.double()
+        if p == 1.0:
+            return wide.sum(dim=1).float()
+        if p == 2.0:
+            return torch.linalg.vector_norm(wide, 2, dim=1).float()
+        return wide.pow_(p).sum(dim=1).pow_(1.0 / p).float()
+    return row_norms(table, p)
+
+
+def _unscaled_norms(rows: Tensor, p: float) -> Tensor:
+    """The plain formula, and the scaled one only where some sum came near an end of the range.
+
+    A term below the least normal number t may be lost. With d terms to a row at most d * t is lost, which does
+    not matter beside a sum of d * t / eps. One look at the smallest and largest sum decides.
+    """
+    sizes = rows.abs()
+    sums = _power_sums(sizes, p)
+    info = torch.finfo(rows.dtype)
+    if sums.numel():
+        least, most = sums.aminmax()
+        if not (least.item() > rows.shape[1] * info.tiny / info.eps and most.item() < info.max):
+            return _scaled_norms(sizes, p)
+    return sums.pow_(1.0 / p)
+
+
+def _scaled_norms(sizes: Tensor, p: float) -> Tensor:
+    """m * (sum of (sizes/m)^p)^(1/p), m the largest entry of each row; `sizes` >= 0 are overwritten."""
+    largest = sizes.amax(dim=1)
+    if math.isinf(p):
+        return largest
+    sizes.div_(largest.clamp_min(torch.finfo(sizes.dtype).tiny).unsqueeze(1))
+    return _power_sums(sizes, p).pow_(1.0 / p).mul_(largest)
+
+
+def _power_sums(sizes: Tensor, p: float) -> Tensor:
+    """The row sums of sizes^p, for sizes >= 0.
+
+    Halves of whole numbers take a root and products, several times faster than a power. Otherwise
+    x^p = 2^(p log2 x), whose relative error p |log2 x| eps counts only while x^p does: of d terms, those with
+    p |log2 x| > log2(d) add up to less than the largest, so that the sum is right to about log2(d) eps.
+    """
+    whole = int(p)
+    if p <= 4.0 and p - whole in (0.0, 0.5):
+        if p == 2.0:
+            return (sizes * sizes).sum(dim=1)
+        powers = sizes.sqrt().mul_(sizes) if p != whole else sizes * sizes
+        for _ in range(whole - (1 if p != whole else 2)):
+            powers.mul_(sizes)
+        return powers.sum(dim=1)
+    return sizes.log2().mul_(p).exp2_().sum(dim=1)
+
+
+def margin(dtype: torch.dtype, device: torch.device) -> float:
+    """By how much, relatively, a computed norm may fall short of the true one: factors aim below C by it.
+
+    Entries of a per-example gradient are dot products, |x|_p is a sum of powers under a root, and the factor and
+    its product with the gradient round once each. In units of eps/2 (2^-24 in float32), a blocked sum of d terms
+    costs about 2 log2(d) + 16, `_power_sums` log2(d), root, division and products a handful: below 64 in all
+    for d < 2^24. Half precision (and TensorFloat-32 in matrix products) round inputs to 8 to 11 bits, where
+    the same count would exceed 1; errors of different entries are independent there and average out.
+    """
+    if dtype == torch.float64:
+        return 2.0**-47
+    if dtype == torch.float32:
+        tensor_cores = device.type == "cuda" and (
+            torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32
+        )
+        return 2.0**-9 if tensor_cores else 2.0**-18
+    return 2.0**-6
+
+
+def factors(norms: Tensor, bound: float, shortfall: float) -> Tensor:
+    """min(1, C (1 - shortfall) / norm) for every example, a zero norm giving 1."""
+    return (bound * (1.0 - shortfall) / norms).clamp_(max=1.0)

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What cannot be clipped example by example, and the words in which it is refused."""
+
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.nn.parameter import UninitializedParameter
+
+
+class UnsupportedModelError(ValueError):
+    """The gradient of one example is not defined, or not visible, for some part of the model."""
+
+
+class NonFiniteGradientError(ValueError):
+    """The gradient of some example is NaN or infinite, so no scaling can bound its norm."""
+
+
+def check_module(path: str, module: nn.Module) -> None:
+    """Refuse a module whose output for one example depends on the other examples of the batch.
+
+    Raises:
+        UnsupportedModelError: Names the module's path and what to put in its place.
+    """
+    where = f"module {path or '(the model itself)'}"
+    if isinstance(module, _BatchNorm) and not _never_uses_batch_statistics(module):
+        raise UnsupportedModelError(
+            f"{where} is a {type(module).__name__}, which mixes the examples of a batch, so that one example has "
+            f"no gradient of its own; replace it by nn.GroupNorm({_groups(module.num_features)}, "
+            f"{module.num_features})"
+        )
+    if isinstance(module, _InstanceNorm) and module.track_running_stats:
+        raise UnsupportedModelError(
+            f"{where} is a {type(module).__name__} with track_running_stats=True, whose running statistics are "
+            f"released without noise; replace it by one with track_running_stats=False, or by "
+            f"nn.GroupNorm({module.num_features}, {module.num_features})"
+        )
+    if any(isinstance(parameter, UninitializedParameter) for parameter in module.parameters(recurse=False)):
+        raise UnsupportedModelError(
+            f"{where} is a {type(module).__name__} whose parameters have no shape yet; run one batch through "
+            f"the model first"
+        )
+
+
+def _never_uses_batch_statistics(module: nn.Module) -> bool:
+    """Frozen and in evaluation mode: a fixed affine map, for as long as it stays so (see `FrozenNorm`)."""
+    return not module.training and not any(p.requires_grad for p in module.parameters())
+
+
+def _groups(channels: int) -> int:
+    """The largest of the usual group counts that divides the channels."""
+    return next(count for count in (32, 16, 8, 4, 2, 1) if channels % count == 0)

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""For every kind of layer: norms and clipped sums equal those of a float64 loop over single examples."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ggdp.training.clipping import ClippedSum, Clipping, ExampleGradients
+from training.clipping.layer_cases import CASES, LayerCase, example_losses
+from training.clipping.single_examples import SingleExamples, single_examples
+
+NORMS = (1.0, 1.33, 2.0, 3.0, math.inf)
+# float32 against float64: rounding of activations and cotangents on the way through the layers, not of clipping.
+TOLERANCE = 2e-4
+
+
+def _close(found: Tensor, truth: Tensor) -> bool:
+    size = float(truth.abs().max())
+    return torch.allclose(found.double(), truth, rtol=TOLERANCE, atol=TOLERANCE * size + 1e-7)
+
+
+def _clipped(
+    case: LayerCase, model: nn.Module, inputs: tuple[Tensor, ...], clipping: Clipping, reduction: str = "mean"
+) -> ClippedSum:
+    gradients = ExampleGradients(model, loss_reduction=reduction, batch_first=case.batch_dim == 0)
+    losses = example_losses(model(*inputs), case.batch_dim)
+    (losses.mean() if reduction == "mean" else losses.sum()).backward()
+    try:
+        return gradients.clipped_sum(clipping)
+    finally:
+        gradients.detach()
+
+
+def _prepared(case: LayerCase) -> tuple[nn.Module, tuple[Tensor, ...], SingleExamples]:
+    torch.manual_seed(5)
+    model, inputs = case.model(), case.inputs()
+    return model, inputs, single_examples(case, model, inputs)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_norms_and_clipped_sums_equal_a_loop_over_single_examples(case: LayerCase) -> None:
+    model, inputs, truth = _prepared(case)
+    for p in NORMS:
+        clip_norm = float(truth.norms(p).median())
+        for reduction in ("mean", "sum"):
+            found = _clipped(case, model, inputs, Clipping(clip_norm, p), reduction)
+            assert _close(found.norms, truth.norms(p)), (p, reduction)
+            for sums, expected in zip(found.sums, truth.clipped_sums(p, clip_norm), strict=True):
+                assert _close(sums, expected), (p, reduction)
+        assert all(parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_stand_in_computes_what_the_layer_computes(case: LayerCase) -> None:
+    model, inputs, _ = _prepared(case)
+    plain = model(*inputs)
+    gradients = ExampleGradients(model, batch_first=case.batch_dim == 0)
+    torch.testing.assert_close(model(*inputs), plain, rtol=1e-5, atol=1e-6)
+    gradients.detach()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_cotangents_pass_through_the_stand_in_to_the_input(case: LayerCase) -> None:
+    model, inputs, _ = _prepared(case)
+    if not inputs[0].is_floating_point():
+        assert not _clipped(case, model, inputs, Clipping(1.0, 2.0)).norms.requires_grad
+        return
+    wanted = tuple(each.clone().requires_grad_() for each in inputs)
+    truth = torch.autograd.grad(example_losses(model(*wanted), case.batch_dim).sum(), wanted)
+    gradients = ExampleGradients(model, batch_first=case.batch_dim == 0)
+    found = torch.autograd.grad(example_losses(model(*wanted), case.batch_dim).sum(), wanted)
+    gradients.detach()
+    for one, other in zip(found, truth, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
