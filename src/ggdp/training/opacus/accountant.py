@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The accountant "ggdp" of Opacus: steps with any exponent and norm, and a certified epsilon."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from opacus.accountants import IAccountant, register_accountant
+from opacus.optimizers import AdaClipDPOptimizer, DPOptimizer
+
+from ggdp import arguments
+from ggdp.accounting import Accountant, Bounds, from_opacus_state_dict
+from ggdp.distributions import GeneralizedGaussian
+from ggdp.mechanisms import AdditiveNoise, PoissonSampled
+from ggdp.training.opacus.optimizer import GGOptimizer
+
+MECHANISM = "ggdp"
+_OPACUS_MECHANISMS = ("rdp", "prv", "gdp")
+_FIELDS = {"mechanism", "history", "ledger", "steps_without_noise"}
+
+
+class Entry(NamedTuple):
+    """Equal steps of a history; the first three fields are what Opacus's own accountants keep."""
+
+    noise_multiplier: float
+    sample_rate: float
+    num_steps: int
+    beta: float = 2.0
+    norm: float | str = 2.0
+    dimension: int | float = 1
+
+    def step(self) -> AdditiveNoise | PoissonSampled:
+        """One of the steps, per unit of the clipping norm."""
+        noise = GeneralizedGaussian.from_noise_multiplier(self.beta, self.noise_multiplier)
+        norm = math.inf if self.norm == "inf" else self.norm
+        released = AdditiveNoise(noise, sensitivity=1.0, norm=norm, dimension=self.dimension)
+        rate = arguments.real("sample_rate", self.sample_rate, above=0.0, most=1.0)
+        return PoissonSampled(released, rate) if rate < 1.0 else released
+
+
+class GGAccountant(IAccountant):  # type: ignore[misc]
+    """Counts every logical step with its (noise multiplier, rate, beta, norm, dimension).
+
+    The ledger is a `ggdp.Accountant`, whose epsilon is exact for beta = 2 with norm 2 and for norm 1, and a
+    certified bound by Renyi divergences otherwise. Neighbours differ by one example added or removed.
+
+    Guarantees:
+        1. `get_epsilon` is an upper bound of the epsilon of all steps recorded, infinite if any had no noise.
+        2. `load_state_dict` restores exactly what `state_dict` described, through JSON too; what it refuses
+           changes nothing. Histories of Opacus's accountants "rdp", "prv" and "gdp" are read as what they
+           are: Gaussian noise, clipped in l_2.
+
+    >>> from opacus.accountants import create_accountant
+    >>> accountant = create_accountant("ggdp")
+    >>> accountant.history = [(1.0, 0.01, 500)]
+    >>> round(accountant.get_epsilon(delta=1e-6), 6)
+    1.580332
+    """
+
+    def __init__(self) -> None:
+        self._ledger = Accountant()
+        self._without_noise: dict[float, int] = {}  # counts by rate
+        super().__init__()
+
+    @property
+    def ledger(self) -> Accountant:
+        """The steps that had noise."""
+        return self._ledger
+
+    @property
+    def history(self) -> list[Entry]:
+        """What was recorded, one entry per distinct step, in the order of their first use.
+
+        Setting it replaces what is recorded; Opacus's triples stand for Gaussian noise clipped in l_2.
+        """
+        recorded = self._ledger.mechanism
+        entries = [_entry(step, times) for step, times in recorded.parts] if recorded else []
+        return entries + [Entry(0.0, rate, times) for rate, times in self._without_noise.items()]
+
+    @history.setter
+    def history(self, entries: Iterable[Iterable[Any]]) -> None:
+        fresh = Accountant()
+        without_noise: dict[float, int] = {}
+        for given in entries:
+            entry = Entry(*given)
+            if entry.noise_multiplier == 0.0:
+                without_noise[entry.sample_rate] = without_noise.get(entry.sample_rate, 0) + entry.num_steps
+            else:
+                fresh.step(entry.step(), entry.num_steps)
+        self._ledger, self._without_noise = fresh, without_noise
+
+    def step(
+        self,
+        *,
+        noise_multiplier: float,
+        sample_rate: float,
+        beta: float = 2.0,
+        norm: float | str | None = None,
+        dimension: int | float = 1,
+    ) -> None:
+        """Record one step; without beta, norm and dimension it is Opacus's: Gaussian, clipped in l_2.
+
+        Raises:
+            ValueError: the accountant does not cover the step; nothing is recorded.
+        """
+        if noise_multiplier == 0.0:
+            self._without_noise[sample_rate] = self._without_noise.get(sample_rate, 0) + 1
+            return
+        entry = Entry(noise_multiplier, sample_rate, 1, beta, beta if norm is None else norm, dimension)
+        self._ledger.step(entry.step())
+
+    def epsilon(self, delta: float) -> Bounds:
+        """Certified bounds of the epsilon of everything recorded."""
+        if self._without_noise:
+            return Bounds(math.inf, math.inf, math.inf, "a step without noise")
+        return self._ledger.epsilon(delta=delta)
+
+    def get_epsilon(self, delta: float, *args: Any, **kwargs: Any) -> float:
+        """The certified upper bound of epsilon; what tunes Opacus's own accountants is ignored."""
+        return self.epsilon(delta).upper
+
+    def __len__(self) -> int:
+        """The number of steps recorded."""
+        return len(self._ledger) + sum(self._without_noise.values())
+
+    @classmethod
+    def mechanism(cls) -> str:
+        """The name under which Opacus knows this accountant."""
+        return MECHANISM
+
+    def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[DPOptimizer], None]:
+        """What an optimizer calls before each logical step: it records the step that this optimizer takes."""
+
+        def record(optimizer: DPOptimizer) -> None:
+            self._check_countable(optimizer)
+            own = isinstance(optimizer, GGOptimizer)
+            self.step(
+                noise_multiplier=optimizer.noise_multiplier,
+                sample_rate=sample_rate,
+                beta=optimizer.beta if own else 2.0,
+                norm=optimizer.norm if own else 2.0,
+                dimension=sum(parameter.numel() for parameter in optimizer.params),
+            )
+
+        return record
+
+    @staticmethod
+    def _check_countable(optimizer: DPOptimizer) -> None:
+        if isinstance(optimizer, AdaClipDPOptimizer):
+            raise ValueError(
+                'clipping must be "flat" or "per_layer", got "adaptive": its threshold depends on the size '
+                "of the batch, which is data and gets no noise"
+            )
+        if optimizer.accumulated_iterations > 1:
+            raise ValueError(
+                f"one step must come from one batch, got {optimizer.accumulated_iterations} accumulated: an "
+                "example may be in several of them and then moves the sum by more than max_grad_norm; "
+                "use opacus.utils.batch_memory_manager.BatchMemoryManager to split large batches"
+            )
+
+    def state_dict(self, destination: Any = None) -> Any:
+        """Everything as data that `json.dumps` takes: the ledger, and the history for human readers."""
+        state = {} if destination is None else destination
+        state["mechanism"] = MECHANISM
+        state["history"] = [
+            ["inf" if value == math.inf else value for value in entry] for entry in self.history
+        ]
+        state["ledger"] = self._ledger.state_dict()
+        state["steps_without_noise"] = [[rate, times] for rate, times in self._without_noise.items()]
+        return state
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Replace what is recorded by a state of this accountant, or of one of Opacus's own.
+
+        Raises:
+            ValueError: the state is neither, or contradicts itself; nothing changes.
+        """
+        arguments.instance("state_dict", state_dict, Mapping, hint="pass accountant.state_dict()")
+        loaded = GGAccountant()
+        if state_dict.get("mechanism") in _OPACUS_MECHANISMS:
+            if state_dict.get("history"):
+                from_opacus_state_dict(state_dict)  # names what is wrong with an entry
+            loaded.history = state_dict.get("history", [])
+        else:
+            loaded._read(state_dict)
+        self._ledger, self._without_noise = loaded._ledger, loaded._without_noise
+
+    def _read(self, state: Mapping[str, Any]) -> None:
+        arguments.one_of("mechanism", state.get("mechanism"), (MECHANISM, *_OPACUS_MECHANISMS))
+        if set(state) != _FIELDS:
+            raise ValueError(
+                f"state_dict must have the fields {sorted(_FIELDS)}, got {sorted(map(str, state))}"
+            )
+        self._ledger = Accountant.from_state_dict(state["ledger"])
+        if self._ledger.budget is not None or self._ledger.adjacency is not Accountant().adjacency:
+            raise ValueError(
+                "ledger must be one of adding and removing examples without a budget, got another"
+            )
+        for rate, times in state["steps_without_noise"]:
+            self._without_noise[rate] = arguments.whole("steps_without_noise", times)
+        if [list(entry) for entry in state["history"]] != self.state_dict()["history"]:
+            raise ValueError("history must say what ledger says, got a state whose two records disagree")
+
+
+def _entry(step: Any, times: int) -> Entry:
+    released: Any = step.mechanism if isinstance(step, PoissonSampled) else step
+    rate = step.rate if isinstance(step, PoissonSampled) else 1.0
+    multiplier = released.noise.scale / (math.sqrt(2.0) * released.sensitivity)
+    return Entry(multiplier, rate, times, released.noise.beta, released.norm, released.dimension)
+
+
+def registered() -> type[GGAccountant]:
+    """Make `create_accountant("ggdp")` and `PrivacyEngine(accountant="ggdp")` work."""
+    register_accountant(MECHANISM, GGAccountant, force=True)
+    return GGAccountant

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opacus's PrivacyEngine with Generalized Gaussian noise and a certified epsilon."""
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from opacus import PrivacyEngine
+from opacus.optimizers import DPOptimizer
+from opacus.optimizers.utils import params as trainable
+from torch import nn
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
+from ggdp import arguments
+from ggdp.accounting import epsilon as epsilon_of
+from ggdp.calibration import calibrate_scale
+from ggdp.calibration.calibrated import run_of
+from ggdp.distributions import GeneralizedGaussian
+from ggdp.mechanisms import AdditiveNoise
+from ggdp.training.opacus.accountant import MECHANISM, GGAccountant, registered
+from ggdp.training.opacus.optimizer import DistributedGGOptimizer, Generator, GGOptimizer
+from ggdp.training.opacus.sampling import inclusion_probability, private_loader, probability_below
+
+_CLIPPINGS = ("flat", "per_layer")
+_PRECISION_OF_OPACUS = {"epsilon_tolerance", "eps_error", "delta_error", "alphas"}
+
+
+class GGPrivacyEngine(PrivacyEngine):  # type: ignore[misc]
+    """Drop-in for `opacus.PrivacyEngine`: noise GG(beta, scale), clipping in l_norm, the accountant "ggdp".
+
+    Args:
+        accountant: "ggdp"; Opacus's own know Gaussian noise only.
+        secure_mode: draw the batches unpredictably too, not only the noise. Needs no further package.
+        beta: exponent of the noise, in [1, 8].
+        norm: p in [1, inf] of the clipping; beta if left out.
+
+    Guarantees:
+        1. With beta = 2, everything but the accountant is Opacus's: the same batches for the same seed, the
+           same clipped gradients to 1e-6 relative, and from the same `noise_generator` the same noise.
+        2. `get_epsilon` is certified, from the probability with which the sampler really takes an example.
+        3. What Opacus allows but no epsilon is proved for is refused: batches that are not Poisson, and
+           random stand-ins for empty batches.
+
+    docs/opacus.md has the two lines that an existing script changes.
+    """
+
+    def __init__(
+        self,
+        *,
+        accountant: str = MECHANISM,
+        secure_mode: bool = False,
+        beta: float = 2.0,
+        norm: float | None = None,
+    ) -> None:
+        arguments.one_of(
+            "accountant", accountant, (MECHANISM,), hint="it is exact at beta = 2; leave the argument out"
+        )
+        self.beta, self.norm = _checked_law(beta, norm)
+        registered()
+        with warnings.catch_warnings():  # that noise is not secure, which does not hold here
+            warnings.filterwarnings("ignore", message="Secure RNG turned off")
+            super().__init__(accountant=accountant)
+        self.secure_mode = secure_mode
+        self.accountant: GGAccountant
+
+    def make_private(
+        self,
+        *,
+        module: nn.Module,
+        optimizer: Optimizer,
+        data_loader: DataLoader[Any],
+        noise_multiplier: float,
+        max_grad_norm: float | Sequence[float],
+        beta: float | None = None,
+        norm: float | None = None,
+        poisson_sampling: bool = True,
+        clipping: str = "flat",
+        noise_generator: Generator | None = None,
+        grad_sample_mode: str = "hooks",
+        rand_on_empty: bool = False,
+        **kwargs: Any,
+    ) -> tuple[Any, DPOptimizer, DataLoader[Any]]:
+        """As `opacus.PrivacyEngine.make_private`, whose arguments are all taken.
+
+        Args:
+            module: the model.
+            optimizer: any.
+            data_loader: over a dataset with a length; its batches are replaced by Poisson ones.
+            noise_multiplier: scale / (sqrt(2) * max_grad_norm); at beta = 2 the standard deviation over
+                max_grad_norm, as in Opacus. 0 trains without noise, and epsilon is infinite.
+            max_grad_norm: the most an example moves the sum of gradients, in the l_norm norm; with
+                clipping="per_layer" a list of one bound for each trainable parameter.
+            beta: exponent of the noise; the engine's if left out.
+            norm: p in [1, inf]; the engine's if left out along with beta, else beta.
+            poisson_sampling: must stay True.
+            clipping: "flat" or "per_layer".
+            noise_generator: with a seed, for tests and repetition only; left out, noise is unpredictable.
+            grad_sample_mode: any in which Opacus materialises per-example gradients.
+            rand_on_empty: must stay False.
+            **kwargs: as in Opacus.
+
+        Raises:
+            ValueError: an argument is out of range or asks for what has no proved epsilon.
+        """
+        _refuse_unproved(poisson_sampling, rand_on_empty, clipping, grad_sample_mode, max_grad_norm)
+        beta, norm = self._law(beta, norm)
+        trial = GGAccountant()  # refuses now, not at the first step, what the accountant does not cover
+        trial.step(
+            noise_multiplier=arguments.real("noise_multiplier", noise_multiplier, least=0.0),
+            sample_rate=1.0 / len(data_loader),
+            beta=beta,
+            norm=norm,
+            dimension=_dimension(optimizer),
+        )
+        private_module, private_optimizer, loader = super().make_private(
+            module=module,
+            optimizer=optimizer,
+            data_loader=data_loader,
+            noise_multiplier=noise_multiplier,
+            max_grad_norm=max_grad_norm,
+            clipping=clipping,
+            noise_generator=noise_generator,
+            grad_sample_mode=grad_sample_mode,
+            beta=beta,
+            norm=norm,
+            **kwargs,
+        )
+        rate = inclusion_probability(loader)
+        private_optimizer.attach_step_hook(self.accountant.get_optimizer_hook_fn(rate))
+        return private_module, private_optimizer, loader
+
+    def make_private_with_epsilon(
+        self,
+        *,
+        module: nn.Module,
+        optimizer: Optimizer,
+        data_loader: DataLoader[Any],
+        target_epsilon: float,
+        target_delta: float,
+        epochs: float,
+        max_grad_norm: float | Sequence[float],
+        beta: float | None = None,
+        norm: float | None = None,
+        **kwargs: Any,
+    ) -> tuple[Any, DPOptimizer, DataLoader[Any]]:
+        """`make_private` with the smallest noise for which `epochs` passes are certified to meet the target.
+
+        Guarantees:
+            After `epochs` passes over the loader returned, `get_epsilon(target_delta) <= target_epsilon`,
+            and noise smaller by 1e-6 relative was not certified to meet it.
+
+        Raises:
+            ValueError: no noise that the accountant covers meets the target.
+        """
+        if len(self.accountant) > 0:
+            warnings.warn(
+                f"{len(self.accountant)} steps are recorded already; the noise is chosen for {epochs} epochs "
+                "alone, so that the total will exceed target_epsilon",
+                stacklevel=2,
+            )
+        beta, norm = self._law(beta, norm)
+        rate = 1.0 / len(data_loader)
+        multiplier = certified_multiplier(
+            beta=beta,
+            norm=norm,
+            dimension=_dimension(optimizer),
+            rate=rate if self.secure_mode else probability_below(rate),
+            steps=math.ceil(arguments.real("epochs", epochs, above=0.0) * len(data_loader)),
+            epsilon=target_epsilon,
+            delta=target_delta,
+        )
+        return self.make_private(
+            module=module,
+            optimizer=optimizer,
+            data_loader=data_loader,
+            noise_multiplier=multiplier,
+            max_grad_norm=max_grad_norm,
+            beta=beta,
+            norm=norm,
+            **{name: value for name, value in kwargs.items() if name not in _PRECISION_OF_OPACUS},
+        )
+
+    def get_epsilon(self, delta: float) -> float:
+        """The certified upper bound of the epsilon spent; `accountant.epsilon(delta)` has both bounds."""
+        return self.accountant.get_epsilon(delta)
+
+    def _law(self, beta: float | None, norm: float | None) -> tuple[float, float]:
+        if beta is None:
+            return _checked_law(self.beta, self.norm if norm is None else norm)
+        return _checked_law(beta, norm)
+
+    def _prepare_optimizer(
+        self,
+        *,
+        optimizer: Optimizer,
+        noise_generator: Generator | None = None,
+        distributed: bool = False,
+        clipping: str = "flat",
+        grad_sample_mode: str = "hooks",
+        **kwargs: Any,
+    ) -> DPOptimizer:
+        inner = optimizer.original_optimizer if isinstance(optimizer, DPOptimizer) else optimizer
+        kind = DistributedGGOptimizer if distributed else GGOptimizer
+        return kind(optimizer=inner, generator=noise_generator, secure_mode=self.secure_mode, **kwargs)
+
+    def _prepare_data_loader(
+        self, data_loader: DataLoader[Any], *, distributed: bool, **kwargs: Any
+    ) -> DataLoader[Any]:
+        loader = super()._prepare_data_loader(data_loader, distributed=distributed, **kwargs)
+        rank = torch.distributed.get_rank() if distributed else 0
+        drawn: DataLoader[Any] = private_loader(
+            loader, data_loader.generator, secure=self.secure_mode, rank=rank
+        )
+        return drawn
+
+
+def certified_multiplier(
+    *,
+    beta: float,
+    norm: float,
+    dimension: int,
+    rate: float,
+    steps: int,
+    epsilon: float,
+    delta: float,
+) -> float:
+    """The smallest noise multiplier whose run is certified to meet the target, as the ledger will read it."""
+    found = calibrate_scale(
+        beta=beta, epsilon=epsilon, delta=delta, rate=rate, steps=steps, norm=norm, dimension=dimension
+    )
+    multiplier = found.noise_multiplier
+    while _achieved(multiplier, found.step, rate, steps, delta) > epsilon:  # the last digit, rounded down
+        multiplier *= 1.0 + 1e-9
+    return multiplier
+
+
+def _achieved(multiplier: float, step: AdditiveNoise, rate: float, steps: int, delta: float) -> float:
+    noise = GeneralizedGaussian.from_noise_multiplier(step.noise.beta, multiplier)
+    run = run_of(AdditiveNoise(noise, 1.0, step.norm, step.dimension), rate, steps)
+    return epsilon_of(run, delta=delta).upper
+
+
+def _checked_law(beta: float, norm: float | None) -> tuple[float, float]:
+    law = AdditiveNoise(GeneralizedGaussian(beta, 1.0), norm=norm)
+    return law.noise.beta, law.p
+
+
+def _dimension(optimizer: Optimizer) -> int:
+    return sum(parameter.numel() for parameter in trainable(optimizer))
+
+
+def _refuse_unproved(
+    poisson_sampling: bool, rand_on_empty: bool, clipping: str, grad_sample_mode: str, max_grad_norm: object
+) -> None:
+    if not poisson_sampling:
+        raise ValueError(
+            "poisson_sampling must be True, got False: shuffled batches of fixed size are no Poisson sample, "
+            "and an epsilon computed as if they were can be far too small"
+        )
+    if rand_on_empty:
+        raise ValueError(
+            "rand_on_empty must be False, got True: where the only example of a batch is removed, a stand-in "
+            "takes its place and the sum moves by up to twice max_grad_norm; empty batches work without it"
+        )
+    arguments.one_of(
+        "clipping", clipping, _CLIPPINGS, hint='"adaptive" shows the size of a batch without noise'
+    )
+    if grad_sample_mode.startswith("ghost"):
+        raise ValueError(
+            f'grad_sample_mode must be one that keeps per-example gradients, such as "hooks", got '
+            f"{grad_sample_mode!r}, which only knows l_2 norms; ggdp.torch.make_private clips in every norm "
+            "without keeping them"
+        )
+    if (clipping == "per_layer") == isinstance(max_grad_norm, (int, float)):
+        wanted = "a list, one bound per trainable parameter," if clipping == "per_layer" else "one number"
+        raise ValueError(f"max_grad_norm must be {wanted} with clipping={clipping!r}, got {max_grad_norm!r}")

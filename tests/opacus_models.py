@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small models and data sets for the tests of the Opacus adapter."""
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+def small_net(seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(48, 5), nn.Tanh(), nn.Linear(5, 4)
+    )
+
+
+def image_loader(num=64, batch_size=16, seed=1, **options):
+    generator = torch.Generator().manual_seed(seed)
+    images = torch.randn(num, 1, 6, 6, generator=generator)
+    labels = torch.randint(4, (num,), generator=generator)
+    return DataLoader(TensorDataset(images, labels), batch_size=batch_size, **options)
+
+
+class ZeroGradient(nn.Module):
+    """A model whose gradients are all zero: what its parameters do is noise."""
+
+    def __init__(self, size=4000):
+        super().__init__()
+        self.layer = nn.Linear(1, size)
+
+    def forward(self, x):
+        return 0.0 * self.layer(x)
+
+
+def train(model, optimizer, loader, loss=None, steps=None):
+    loss = nn.functional.cross_entropy if loss is None else loss
+    done = 0
+    for x, y in loader:
+        optimizer.zero_grad()
+        loss(model(x), y).backward()
+        optimizer.step()
+        done += 1
+        if done == steps:
+            break
+    return done
