@@ -22,8 +22,10 @@ from ggdp.cli import (
     pate,
     privacy,
     release,
+    report,
     reproduce,
     simulate,
+    train,
 )
 
 app = typer.Typer(
@@ -66,8 +68,10 @@ app.command("calibrate")(calibrate.calibrate)
 app.command("curve")(curve.curve)
 app.command("outliers")(outliers.outliers)
 app.command("pate")(pate.pate)
+app.command("train")(train.train)
 app.command("simulate-argmax")(simulate.simulate)
 app.command("demo")(demo.demo)
+app.command("report")(report.report)
 app.command("reproduce")(reproduce.reproduce)
 
 

@@ -9,6 +9,9 @@ from typing import Any
 
 import typer
 
+from ggdp.reporting.rounding import rounded_down as rounded_down
+from ggdp.reporting.rounding import rounded_up as rounded_up
+
 
 def json_line(record: Mapping[str, Any]) -> str:
     """One JSON object as one line of text."""
@@ -44,27 +47,6 @@ def print_rows(title: str, rows: Sequence[Mapping[str, str]]) -> None:
     console = Console(highlight=False)
     console.print(title, soft_wrap=True)
     console.print(table)
-
-
-def rounded_up(number: float, digits: int = 10) -> str:
-    """A number with so many significant digits that is never below it, as an upper bound must be.
-
-    >>> rounded_up(1.00000000001), rounded_up(0.25)
-    ('1.000000001', '0.25')
-    """
-    return _rounded(number, digits, decimal.ROUND_CEILING)
-
-
-def rounded_down(number: float, digits: int = 10) -> str:
-    """A number with so many significant digits that is never above it, as a lower bound must be."""
-    return _rounded(number, digits, decimal.ROUND_FLOOR)
-
-
-def _rounded(number: float, digits: int, rounding: str) -> str:
-    with decimal.localcontext(prec=digits, rounding=rounding):
-        # From repr, the shortest decimal that reads back as this double.
-        rounded = (+decimal.Decimal(repr(number))).normalize()
-    return f"{rounded:f}" if 1e-4 <= abs(number) < 10.0**digits or number == 0.0 else f"{rounded:e}"
 
 
 def probability(log_prob: float) -> str:

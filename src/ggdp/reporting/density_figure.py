@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 _LEAST_DENSITY = 1e-9
 
 
-def density_figure(noises: Sequence[GeneralizedGaussian], title: str) -> "Figure":
+def density_figure(
+    noises: Sequence[GeneralizedGaussian], title: str, *, unit: str = "sensitivity"
+) -> "Figure":
     """Draw the densities as far as one of them is not negligible."""
     figure, (linear, logarithmic) = canvas.panels(2)
     styles = canvas.styles_of([noise.beta for noise in noises])
@@ -25,8 +27,8 @@ def density_figure(noises: Sequence[GeneralizedGaussian], title: str) -> "Figure
         x = np.linspace(-end, end, 1201)
         for noise, style in zip(noises, styles, strict=True):
             axes.plot(x, noise.pdf(x), **style)
-        axes.set_xlabel("noise (in units of the sensitivity)")
-        axes.set_ylabel("density (per unit of the sensitivity)")
+        axes.set_xlabel(f"noise (in units of the {unit})")
+        axes.set_ylabel(f"density (per unit of the {unit})")
         axes.set_xlim(-end, end)
     linear.set_ylim(bottom=0.0)
     linear.legend(frameon=False, fontsize="small", loc="upper left", handlelength=1.7)

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ggdp report`: the record of a run as one page that people can read."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ggdp import version
+from ggdp.reporting.atomic_file import write_atomically
+from ggdp.reporting.run_report import reports_of
+
+Source = Annotated[
+    Path,
+    typer.Argument(
+        help="What --json printed, of epsilon, delta, curve, calibrate, pate or train.", metavar="RECORD"
+    ),
+]
+Html = Annotated[Path, typer.Option("--html", help="The HTML file to write.")]
+
+
+def report(record: Source, html: Html) -> None:
+    """Turn a record into a one-page report: the guarantee in words, what is proved, and pictures.
+
+    What must not be published, such as an epsilon that depends on the data, is in a box marked PRIVATE.
+    Needs matplotlib: pip install 'ggdp[plot]'.
+
+    Example: ggdp report run.json --html run.html
+    """
+    import matplotlib  # noqa: F401  before any work, so that its absence is told at once
+
+    from ggdp.reporting.report_page import report_page
+
+    try:
+        found = json.loads(record.read_text())
+    except ValueError as error:
+        raise ValueError(f"{record} is not JSON: {error}") from None
+    write_atomically(html, report_page(reports_of(found), record.name, version()))
+    typer.echo(f"Wrote {html}")

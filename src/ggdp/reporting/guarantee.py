@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An (epsilon, delta) guarantee in words, and what it leaves to an adversary who tests for one record.
+
+Let S be the outputs on which a test says "it was there". With P the law of the output with the record and Q
+the law without it, the test's true-positive rate is P(S) and its false-positive rate Q(S). (epsilon,
+delta)-DP in the direction REMOVE is P(S) <= e^epsilon Q(S) + delta for every S. In the direction ADD it is
+Q(S) <= e^epsilon P(S) + delta for every S; applied to the complement of S,
+P(S) <= 1 - e^-epsilon (1 - delta - Q(S)).
+ADD_REMOVE and REPLACE are both at once (Wasserman and Zhou 2010; Kairouz, Oh and Viswanath 2015).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ggdp.mechanisms import Adjacency
+from ggdp.reporting.rounding import rounded_down, rounded_up
+
+FALSE_ALARMS = (0.001, 0.01, 0.05, 0.1)
+
+_NEIGHBOURS = {
+    Adjacency.ADD_REMOVE: "Neighbours: two datasets, one of which has one {unit} more than the other.",
+    Adjacency.REMOVE: (
+        "Neighbours: a dataset with one {unit}, and the same without it, in this direction only: the chance "
+        "of every outcome with the {unit} is bounded by its chance without."
+    ),
+    Adjacency.ADD: (
+        "Neighbours: a dataset with one {unit}, and the same without it, in this direction only: the chance "
+        "of every outcome without the {unit} is bounded by its chance with it."
+    ),
+    Adjacency.REPLACE: "Neighbours: two datasets of equal size, in which one {unit} has different values.",
+}
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """Certified pairs (epsilon, delta), all true of the same output.
+
+    Attributes:
+        points: at least one pair; the first is the one that is quoted.
+        adjacency: which datasets are neighbours.
+        unit: what a dataset consists of.
+
+    >>> promise = Guarantee(((1.0, 1e-5),), Adjacency.ADD_REMOVE)
+    >>> round(promise.most_detection(0.01), 4), promise.most_detection(1.0)
+    (0.0272, 1.0)
+    """
+
+    points: Sequence[tuple[float, float]]
+    adjacency: Adjacency
+    unit: str = "record"
+
+    def most_detection(self, false_positive_rate: float) -> float:
+        """The largest true-positive rate of any test with this false-positive rate."""
+        return min(_detection(point, self.adjacency, false_positive_rate) for point in self.points)
+
+    @property
+    def neighbours(self) -> str:
+        """The neighbouring relation as a sentence."""
+        return _NEIGHBOURS[self.adjacency].format(unit=self.unit)
+
+    def sentences(self) -> list[str]:
+        """The guarantee in words: exact, and nothing more."""
+        epsilon, delta = self.points[0]
+        chance = self.most_detection(0.01)
+        about, yes, no = (
+            (f"which of two values one given {self.unit} has", "it is the second", "it is the first")
+            if self.adjacency is Adjacency.REPLACE
+            else (f"whether one given {self.unit} was among the data", "it was there", "it was not")
+        )
+        return [
+            f"The output is ({rounded_up(epsilon, 6)}, {rounded_up(delta, 6)})-differentially private. "
+            f"{self.neighbours}",
+            f"Take an adversary who sees the output, knows every other {self.unit}, the program and all its "
+            f"settings, has unlimited time, and wants to tell {about}. Any test of theirs that says '{yes}' "
+            f"with probability a when {no} (a false alarm) says so with probability at most "
+            f"{self._formula(epsilon, delta)} when {yes} (a detection).",
+            f"With one false alarm in a hundred, the probability of a detection is at most "
+            f"{rounded_up(100.0 * chance, 3)}%; guessing blindly reaches 1%.",
+            "It holds whatever the data are, and it is not weakened by anything that is computed from the "
+            f"output later. It does not say that nothing can be learnt about a {self.unit} from what the "
+            "others have in common.",
+        ]
+
+    def _formula(self, epsilon: float, delta: float) -> str:
+        # Every constant rounded to the side that keeps the bound one.
+        first = f"{rounded_up(_exp(epsilon), 4)} a + {rounded_up(delta, 3)}"
+        second = f"1 - {rounded_down(_exp(-epsilon), 4)} (1 - {rounded_up(delta, 3)} - a)"
+        if self.adjacency is Adjacency.REMOVE:
+            return first
+        return second if self.adjacency is Adjacency.ADD else f"the smaller of {first} and {second}"
+
+
+def _detection(point: tuple[float, float], adjacency: Adjacency, false_positive_rate: float) -> float:
+    epsilon, delta = point
+    removed = _exp(epsilon) * false_positive_rate + delta
+    added = 1.0 - _exp(-epsilon) * (1.0 - delta - false_positive_rate)
+    bounds = [1.0]
+    if adjacency is not Adjacency.ADD:
+        bounds.append(removed)
+    if adjacency is not Adjacency.REMOVE:
+        bounds.append(added)
+    return max(0.0, min(bounds))
+
+
+def _exp(value: float) -> float:
+    return math.exp(min(value, 700.0))
