@@ -38,7 +38,7 @@ def test_a_run_reports_epsilon_and_score_after_every_epoch(capsys):
     for row in report.rows:
         assert row.epsilon == private.plan.epsilon(row.steps).upper
         assert row.epsilon_lower <= row.epsilon
-    assert report.last.score > 0.8
+    assert report.last.score > 0.7
     assert report.best.score == max(row.score for row in report.rows)
     assert report.stopped_by == "plan"
     json.dumps(report.to_dict())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generalized Gaussian noise for PyTorch: `sample`, `add_noise_` and the generator they take by default.
+"""For users of PyTorch: noise for tensors, and training with it.
 
 >>> import torch
 >>> from ggdp import GeneralizedGaussian
@@ -9,5 +9,16 @@
 
 from ggdp.distributions.pytorch import add_noise_, sample
 from ggdp.distributions.secure import SecureGenerator, secure_generator
+from ggdp.training import Private, PrivateOptimizer, accuracy_on, fit, make_private
 
-__all__ = ["SecureGenerator", "add_noise_", "sample", "secure_generator"]
+__all__ = [
+    "Private",
+    "PrivateOptimizer",
+    "SecureGenerator",
+    "accuracy_on",
+    "add_noise_",
+    "fit",
+    "make_private",
+    "sample",
+    "secure_generator",
+]
