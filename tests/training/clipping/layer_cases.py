@@ -15,12 +15,13 @@ N = 5
 
 @dataclass(frozen=True)
 class LayerCase:
-    """A model and its batch: tensors whose dimension `batch_dim` counts the examples."""
+    """A model and its batch: tensors whose dimension `batch_dim` counts the examples, and an output likewise."""
 
     name: str
     model: Callable[[], nn.Module]
     inputs: Callable[[], tuple[Tensor, ...]]
     batch_dim: int = 0
+    output_dim: int = 0
 
 
 class Last(nn.Module):
@@ -174,7 +175,9 @@ CASES = (
     _layer("conv1d", lambda: nn.Conv1d(3, 4, 3, stride=2, padding=1), N, 3, 9),
     _layer("conv2d", lambda: nn.Conv2d(2, 4, 3, padding=1), N, 2, 5, 6),
     _layer("conv2d, few positions", lambda: nn.Conv2d(6, 32, 3), N, 6, 3, 3),
-    _layer("conv2d in groups", lambda: nn.Conv2d(4, 6, (2, 3), stride=(1, 2), dilation=2, groups=2), N, 4, 6, 7),
+    _layer(
+        "conv2d in groups", lambda: nn.Conv2d(4, 6, (2, 3), stride=(1, 2), dilation=2, groups=2), N, 4, 6, 7
+    ),
     _layer("conv2d in groups, few positions", lambda: nn.Conv2d(12, 64, 3, groups=2), N, 12, 3, 3),
     _layer("conv2d, same", lambda: nn.Conv2d(2, 3, (2, 4), padding="same"), N, 2, 5, 5),
     _layer("conv2d, circular", lambda: nn.Conv2d(2, 3, 3, padding=1, padding_mode="circular"), N, 2, 4, 4),
@@ -205,14 +208,13 @@ CASES = (
     LayerCase("embedding", lambda: nn.Embedding(7, 4), partial(_tokens, N, 9)),
     LayerCase("embedding of one token", lambda: nn.Embedding(7, 4), partial(_tokens, N)),
     LayerCase("embedding, padded", lambda: nn.Embedding(7, 4, padding_idx=2), partial(_tokens, N, 9)),
-    LayerCase("embedding, time first", lambda: nn.Embedding(7, 4), partial(_tokens, 9, N), 1),
+    LayerCase("embedding, time first", lambda: nn.Embedding(7, 4), partial(_tokens, 9, N), 1, 1),
     LayerCase("embedding bag", lambda: nn.EmbeddingBag(7, 4), partial(_tokens, N, 4)),
     LayerCase("positions", Positions, partial(_tokens, N, 6)),
     _recurrent("lstm", nn.LSTM),
     _recurrent("lstm, time first", nn.LSTM, batch_first=False),
     _recurrent("lstm, two layers both ways", nn.LSTM, num_layers=2, bidirectional=True),
     _recurrent("lstm without bias", nn.LSTM, bias=False),
-    _recurrent("lstm with projected states", nn.LSTM, proj_size=2),
     _recurrent("gru", nn.GRU, num_layers=2),
     _recurrent("gru both ways without bias", nn.GRU, bidirectional=True, bias=False, batch_first=False),
     _recurrent("rnn", nn.RNN),
@@ -225,7 +227,11 @@ CASES = (
         partial(_attended, True),
     ),
     LayerCase(
-        "cross-attention, time first", lambda: Last(nn.MultiheadAttention(4, 2)), partial(_attended, False), 1
+        "cross-attention, time first",
+        lambda: Last(nn.MultiheadAttention(4, 2)),
+        partial(_attended, False),
+        1,
+        1,
     ),
     LayerCase(
         "attention with added keys",
@@ -249,8 +255,8 @@ CASES = (
 )
 
 
-def example_losses(output: Tensor, batch_dim: int) -> Tensor:
+def example_losses(case: LayerCase, output: Tensor) -> Tensor:
     """A loss per example with curvature and uneven slopes, the same for every example."""
-    flat = output.flatten(1) if output.shape[0] == N or batch_dim == 0 else output.transpose(0, 1).flatten(1)
+    flat = output.transpose(0, case.output_dim).flatten(1)
     slopes = torch.linspace(-1.0, 2.0, flat.shape[1], dtype=flat.dtype)
     return (F.softplus(flat) * slopes).sum(dim=1) + flat.square().mean(dim=1)

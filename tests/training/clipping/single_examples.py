@@ -47,7 +47,7 @@ def single_examples(case: LayerCase, model: nn.Module, inputs: tuple[Tensor, ...
     rows: list[list[Tensor]] = [[] for _ in parameters]
     for index in range(inputs[0].shape[case.batch_dim]):
         alone = tuple(each.narrow(case.batch_dim, index, 1) for each in inputs)
-        loss = example_losses(model(*alone), case.batch_dim).sum()
+        loss = example_losses(case, model(*alone)).sum()
         found = torch.autograd.grad(loss, parameters, allow_unused=True)
         for row, parameter, gradient in zip(rows, parameters, found, strict=True):
             row.append(torch.zeros_like(parameter) if gradient is None else gradient)

@@ -13,19 +13,20 @@ from training.clipping.single_examples import SingleExamples, single_examples
 
 NORMS = (1.0, 1.33, 2.0, 3.0, math.inf)
 # float32 against float64: rounding of activations and cotangents on the way through the layers, not of clipping.
-TOLERANCE = 2e-4
+TOLERANCE = 1e-4
+
+pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
 
 
-def _close(found: Tensor, truth: Tensor) -> bool:
-    size = float(truth.abs().max())
-    return torch.allclose(found.double(), truth, rtol=TOLERANCE, atol=TOLERANCE * size + 1e-7)
+def _close(found: Tensor, truth: Tensor, size: float) -> bool:
+    return torch.allclose(found.double(), truth, rtol=TOLERANCE, atol=1e-5 * size)
 
 
 def _clipped(
     case: LayerCase, model: nn.Module, inputs: tuple[Tensor, ...], clipping: Clipping, reduction: str = "mean"
 ) -> ClippedSum:
     gradients = ExampleGradients(model, loss_reduction=reduction, batch_first=case.batch_dim == 0)
-    losses = example_losses(model(*inputs), case.batch_dim)
+    losses = example_losses(case, model(*inputs))
     (losses.mean() if reduction == "mean" else losses.sum()).backward()
     try:
         return gradients.clipped_sum(clipping)
@@ -46,9 +47,9 @@ def test_norms_and_clipped_sums_equal_a_loop_over_single_examples(case: LayerCas
         clip_norm = float(truth.norms(p).median())
         for reduction in ("mean", "sum"):
             found = _clipped(case, model, inputs, Clipping(clip_norm, p), reduction)
-            assert _close(found.norms, truth.norms(p)), (p, reduction)
+            assert _close(found.norms, truth.norms(p), clip_norm), (p, reduction)
             for sums, expected in zip(found.sums, truth.clipped_sums(p, clip_norm), strict=True):
-                assert _close(sums, expected), (p, reduction)
+                assert _close(sums, expected, clip_norm), (p, reduction)
         assert all(parameter.grad is None for parameter in model.parameters())
 
 
@@ -68,9 +69,9 @@ def test_cotangents_pass_through_the_stand_in_to_the_input(case: LayerCase) -> N
         assert not _clipped(case, model, inputs, Clipping(1.0, 2.0)).norms.requires_grad
         return
     wanted = tuple(each.clone().requires_grad_() for each in inputs)
-    truth = torch.autograd.grad(example_losses(model(*wanted), case.batch_dim).sum(), wanted)
+    truth = torch.autograd.grad(example_losses(case, model(*wanted)).sum(), wanted)
     gradients = ExampleGradients(model, batch_first=case.batch_dim == 0)
-    found = torch.autograd.grad(example_losses(model(*wanted), case.batch_dim).sum(), wanted)
+    found = torch.autograd.grad(example_losses(case, model(*wanted)).sum(), wanted)
     gradients.detach()
     for one, other in zip(found, truth, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)

@@ -77,7 +77,9 @@ class ConvolutionCall(AbstractCall):
     def __init__(self, slots: Slots, geometry: Geometry, activation: Tensor, cotangent: Tensor) -> None:
         self.slots, self._slots, self._geometry = slots.present, slots, geometry
         self.num_examples = len(cotangent)
-        self.activation = activation if activation.dtype == cotangent.dtype else activation.to(cotangent.dtype)
+        self.activation = (
+            activation if activation.dtype == cotangent.dtype else activation.to(cotangent.dtype)
+        )
         self.cotangent = cotangent
         self._outputs = cotangent.shape[1] // geometry.groups
         self._positions = cotangent.shape[2:].numel()

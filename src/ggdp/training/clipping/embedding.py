@@ -84,9 +84,11 @@ class EmbeddingCall(AbstractCall):
         first = torch.zeros_like(order)
         first[:, 1:] = order[:, 1:] != order[:, :-1]
         first[:, 0] = torch.arange(0, n * length, length, device=order.device)
-        groups = torch.empty_like(order).scatter_(1, place, first.cumsum(dim=1))  # each token's own, by example
+        groups = torch.empty_like(order).scatter_(
+            1, place, first.cumsum(dim=1)
+        )  # each token's own, by example
         cotangent = self._cotangent.reshape(n * length, -1)
-        sums = torch.zeros_like(cotangent).index_add_(0, groups.view(-1), cotangent)
+        sums = torch.zeros_like(cotangent).index_add_(0, groups.reshape(-1), cotangent)
         return [row_norms(sums.view(n, -1), p)]
 
     def gradients(self, start: int, stop: int) -> tuple[Tensor, ...]:

@@ -6,12 +6,14 @@ evaluated again when gradients are asked for. So it must be a function: dropout 
 second time. The outputs of both times are compared, and a difference is refused.
 """
 
-from collections.abc import Callable
+import warnings
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.func import functional_call, vjp, vmap
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from ggdp.training.clipping.call import AbstractCall
 from ggdp.training.clipping.refusals import UnsupportedModelError
@@ -48,51 +50,73 @@ class FunctionalSite(AbstractSite):
         return {name: named[name].detach() for name in self.slots}
 
     def recorded(self, *args: Any, **kwargs: Any) -> Any:
-        """See `AbstractSite`; a module may return one tensor, or a tuple of tensors and other things."""
-        inputs = [each for each in (*args, *kwargs.values()) if isinstance(each, Tensor)]
+        """See `AbstractSite`; inputs and outputs may be nested tuples, lists and dicts of tensors."""
+        leaves, structure = tree_flatten((args, kwargs))
+        inputs = [each for each in leaves if isinstance(each, Tensor)]
         if not inputs:
             raise UnsupportedModelError(
                 f"module {self.shown} holds trainable parameters and was called without a tensor, so that no "
                 f"example can be told from another; move its parameters into the module that uses them"
             )
         self.check_examples(inputs[0].shape[0])
-        output = self.evaluate(self.values, args, kwargs)
-        if isinstance(output, Tensor):
-            return self._watched(output, None, args, kwargs)
-        if not isinstance(output, tuple):
-            raise UnsupportedModelError(
-                f"module {self.shown} returns {type(output).__name__}; it must return a tensor or a tuple"
-            )
-        return tuple(
-            self._watched(each, place, args, kwargs) if _has_derivatives(each) else each
-            for place, each in enumerate(output)
-        )
+        fixed = Inputs(tuple(_detached(each) for each in leaves), structure, inputs[0].shape[0])
+        outputs, shape = tree_flatten(self.evaluate(self.values, args, kwargs))
+        watched = [self._watched(each, place, fixed, inputs) for place, each in enumerate(outputs)]
+        return tree_unflatten(watched, shape)
 
-    def _watched(self, output: Tensor, place: int | None, args: Any, kwargs: Any) -> Tensor:
-        if output.dim() == 0 or output.shape[0] != self.tape.current.num_examples:
+    def _watched(self, output: Any, place: int, fixed: "Inputs", inputs: list[Tensor]) -> Any:
+        if not (isinstance(output, Tensor) and output.is_floating_point()):
+            if output is None or isinstance(output, (Tensor, bool, int, str)):
+                return output  # nothing to differentiate
+            raise UnsupportedModelError(
+                f"module {self.shown} returns {type(output).__name__}, in which tensors cannot be seen; let it return "
+                f"tensors, or tuples, lists or dicts of them"
+            )
+        if output.dim() == 0 or output.shape[0] != fixed.num_examples:
             raise UnsupportedModelError(
                 f"module {self.shown} returns a tensor of shape {tuple(output.shape)} in a batch of "
-                f"{self.tape.current.num_examples}; its outputs must have the examples in dimension 0"
+                f"{fixed.num_examples}; its outputs must have the examples in dimension 0"
             )
-        fixed = tuple(_detached(each) for each in args), {key: _detached(kwargs[key]) for key in kwargs}
         before = output.detach().clone()  # what follows may change the output in place
 
         def note(*tensors: Tensor) -> FunctionalCall:
             return FunctionalCall(self, fixed, place, before, tensors[-1])
 
-        return self.watch(output, note, *(each for each in (*args, *kwargs.values()) if isinstance(each, Tensor)))
+        return self.watch(output, note, *inputs)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The arguments of a call, flattened; tensors with `num_examples` rows are cut into examples."""
+
+    leaves: tuple[Any, ...]
+    structure: TreeSpec
+    num_examples: int
+
+    def rows(self, rows: slice) -> dict[int, Tensor]:
+        """The given examples' part of every tensor that has one, by place."""
+        return {
+            place: leaf[rows]
+            for place, leaf in enumerate(self.leaves)
+            if isinstance(leaf, Tensor) and leaf.dim() > 0 and leaf.shape[0] == self.num_examples
+        }
+
+    def arguments(self, parts: dict[int, Tensor]) -> tuple[Any, Any]:
+        """Positional and keyword arguments with those parts in place."""
+        leaves = [parts.get(place, leaf) for place, leaf in enumerate(self.leaves)]
+        args, kwargs = tree_unflatten(leaves, self.structure)
+        return args, kwargs
 
 
 class FunctionalCall(AbstractCall):
     """One output of one call of the module, and its cotangent."""
 
     def __init__(
-        self, site: FunctionalSite, inputs: tuple[Any, Any], place: int | None, output: Tensor, cotangent: Tensor
+        self, site: FunctionalSite, inputs: Inputs, place: int, output: Tensor, cotangent: Tensor
     ) -> None:
         self.slots = tuple(site.slots.values())
         self.num_examples = len(cotangent)
-        self._site, self._place = site, place
-        self._args, self._kwargs = inputs
+        self._site, self._inputs, self._place = site, inputs, place
         self._output, self._cotangent = output, cotangent
         self._values = site.values
 
@@ -125,14 +149,21 @@ class FunctionalCall(AbstractCall):
     def weighted_sum(self, weights: Tensor) -> tuple[Tensor, ...]:
         """The module's ordinary gradient, of cotangents that carry the weights."""
         scaled = self._cotangent * weights.view(-1, *(1,) * (self._cotangent.dim() - 1))
-        output, gradients = self._pulled(self._args, self._kwargs, scaled)
+        output, gradients = self._pulled({}, scaled)
         self._check(output, self._output)
         return tuple(gradients[name] for name in self._values)
 
-    def _pulled(self, args: Any, kwargs: Any, cotangent: Tensor) -> tuple[Tensor, Gradients]:
+    def _outcome(self, values: Gradients, parts: dict[int, Tensor]) -> Tensor:
+        """The output in question, for some examples or (no parts) the whole batch."""
+        outputs, _ = tree_flatten(self._site.evaluate(values, *self._inputs.arguments(parts)))
+        tensor: Tensor = outputs[self._place]
+        return tensor
+
+    def _pulled(self, parts: dict[int, Tensor], cotangent: Tensor) -> tuple[Tensor, Gradients]:
+        """Output and gradients by ordinary autograd."""
         values = {name: value.clone().requires_grad_() for name, value in self._values.items()}
         with torch.enable_grad():
-            output = self._chosen(self._site.evaluate(values, args, kwargs))
+            output = self._outcome(values, parts)
             found = torch.autograd.grad(output, list(values.values()), cotangent, allow_unused=True)
         return output.detach(), {
             name: torch.zeros_like(value) if gradient is None else gradient
@@ -141,43 +172,25 @@ class FunctionalCall(AbstractCall):
 
     def _mapped(self, rows: slice) -> tuple[Tensor, Gradients]:
         """All examples of the chunk at once."""
-        mapped = {key: value[rows] for key, value in self._tensors() if self._is_mapped(value)}
 
-        def one(example: dict[Any, Tensor], cotangent: Tensor) -> tuple[Tensor, Gradients]:
-            args, kwargs = self._with(lambda key: example[key].unsqueeze(0), mapped)
-            output, pull = vjp(
-                lambda values: self._chosen(self._site.evaluate(values, args, kwargs)).squeeze(0), self._values
-            )
+        def one(example: dict[int, Tensor], cotangent: Tensor) -> tuple[Tensor, Gradients]:
+            parts = {place: part.unsqueeze(0) for place, part in example.items()}
+            output, pull = vjp(lambda values: self._outcome(values, parts).squeeze(0), self._values)
             return output, pull(cotangent)[0]
 
-        return vmap(one, randomness="different")(mapped, self._cotangent[rows])  # type: ignore[no-any-return]
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="There is a performance drop")  # it loops instead: fine
+            mapped = vmap(one, randomness="different")
+            return mapped(self._inputs.rows(rows), self._cotangent[rows])  # type: ignore[no-any-return]
 
     def _looped(self, rows: slice) -> tuple[Tensor, Gradients]:
         """One example after another."""
-        mapped = {key: value for key, value in self._tensors() if self._is_mapped(value)}
-        outputs, gradients = [], []
-        for row in range(rows.start, rows.stop):
-            args, kwargs = self._with(lambda key, row=row: mapped[key][row : row + 1], mapped)  # type: ignore[misc]
-            output, found = self._pulled(args, kwargs, self._cotangent[row : row + 1])
-            outputs.append(output)
-            gradients.append(found)
-        stacked = {name: torch.stack([each[name] for each in gradients]) for name in self._values}
-        return torch.cat(outputs), stacked
-
-    def _tensors(self) -> list[tuple[Any, Tensor]]:
-        pairs = (*enumerate(self._args), *self._kwargs.items())
-        return [(key, value) for key, value in pairs if isinstance(value, Tensor)]
-
-    def _is_mapped(self, value: Tensor) -> bool:
-        return value.dim() > 0 and value.shape[0] == self.num_examples
-
-    def _with(self, row: Callable[[Any], Tensor], mapped: dict[Any, Tensor]) -> tuple[Any, Any]:
-        args = tuple(row(key) if key in mapped else value for key, value in enumerate(self._args))
-        return args, {key: row(key) if key in mapped else value for key, value in self._kwargs.items()}
-
-    def _chosen(self, output: Any) -> Tensor:
-        tensor: Tensor = output if self._place is None else output[self._place]
-        return tensor
+        pairs = [
+            self._pulled(self._inputs.rows(slice(row, row + 1)), self._cotangent[row : row + 1])
+            for row in range(rows.start, rows.stop)
+        ]
+        stacked = {name: torch.stack([found[name] for _, found in pairs]) for name in self._values}
+        return torch.cat([output for output, _ in pairs]), stacked
 
     def _check(self, again: Tensor, before: Tensor) -> None:
         """Compare the outputs of both evaluations, to about half of their digits."""
@@ -193,7 +206,3 @@ class FunctionalCall(AbstractCall):
 
 def _detached(value: Any) -> Any:
     return value.detach() if isinstance(value, Tensor) else value
-
-
-def _has_derivatives(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.is_floating_point()

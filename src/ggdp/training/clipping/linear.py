@@ -45,7 +45,9 @@ class LinearSite(AbstractSite):
         return self.watch(output, partial(linear_call, self._slots, swapped=swapped), input)
 
 
-def linear_call(slots: Slots, activation: Tensor, cotangent: Tensor, *, swapped: bool = False) -> "LinearCall":
+def linear_call(
+    slots: Slots, activation: Tensor, cotangent: Tensor, *, swapped: bool = False
+) -> "LinearCall":
     """The note of one call, with examples brought to dimension 0 and the other positions to dimension 1."""
     if swapped:
         activation, cotangent = activation.transpose(0, 1), cotangent.transpose(0, 1)
@@ -167,8 +169,7 @@ def gram_norms(activation: Tensor, cotangent: Tensor) -> Tensor:
     tiny = torch.finfo(cotangent.dtype).tiny
     largest = [tensor.abs().amax(dim=(1, 2), keepdim=True) for tensor in (activation, cotangent)]
     a, g = (
-        tensor / top.clamp_min(tiny)
-        for tensor, top in zip((activation, cotangent), largest, strict=True)
+        tensor / top.clamp_min(tiny) for tensor, top in zip((activation, cotangent), largest, strict=True)
     )
     products_a, products_g = torch.bmm(a, a.transpose(1, 2)), torch.bmm(g, g.transpose(1, 2))
     diagonals = (products_a.diagonal(dim1=1, dim2=2) * products_g.diagonal(dim1=1, dim2=2)).sqrt()

@@ -78,7 +78,9 @@ def layers_of(sites: list[AbstractSite]) -> list[int]:
     return [order[layer] for layer in roots]
 
 
-def _owners(module: nn.Module, path: str, numbers: dict[nn.Parameter, int]) -> Iterator[tuple[str, nn.Module]]:
+def _owners(
+    module: nn.Module, path: str, numbers: dict[nn.Parameter, int]
+) -> Iterator[tuple[str, nn.Module]]:
     """The topmost modules that use trainable parameters of their own, each once."""
     seen: set[nn.Module] = set()
 
@@ -98,7 +100,9 @@ def _owners(module: nn.Module, path: str, numbers: dict[nn.Parameter, int]) -> I
 def _uses_own(module: nn.Module, numbers: dict[nn.Parameter, int]) -> bool:
     direct = list(module.parameters(recurse=False))
     for child in module.children():
-        if isinstance(child, _HOLDERS) or (parametrize.is_parametrized(module) and child is module.parametrizations):
+        if isinstance(child, _HOLDERS) or (
+            parametrize.is_parametrized(module) and child is module.parametrizations
+        ):
             direct.extend(child.parameters())
     if isinstance(module, nn.MultiheadAttention):
         direct.extend(module.out_proj.parameters())  # used without being called
@@ -130,6 +134,10 @@ def _check_functional(module: nn.Module, path: str, *, batch_first: bool) -> Non
         raise UnsupportedModelError(
             f"{where} has max_norm or scale_grad_by_freq set, which makes a row's gradient depend on other "
             f"examples; leave both out"
+        )
+    if isinstance(module, nn.RNNBase):
+        raise UnsupportedModelError(
+            f"{where} projects its states (proj_size) or computes its weights; use a plain one and an nn.Linear"
         )
     if not batch_first:
         raise UnsupportedModelError(

@@ -71,7 +71,9 @@ class RecurrentSite(AbstractSite):
         backwards = suffix.endswith("_reverse")
         if backwards:
             x = x.flip(0)
-        weights = cast(tuple[Tensor, Tensor], tuple(self.parameter(f"weight_{k}{suffix}") for k in ("ih", "hh")))
+        weights = cast(
+            tuple[Tensor, Tensor], tuple(self.parameter(f"weight_{k}{suffix}") for k in ("ih", "hh"))
+        )
         biases = (
             cast(tuple[Tensor, Tensor], tuple(self.parameter(f"bias_{k}{suffix}") for k in ("ih", "hh")))
             if self._rnn.bias
