@@ -18,6 +18,11 @@ exchanges the two laws (docs/renyi.md has a short proof). `renyi_conversion` lea
 
     gain_a(M || M') = log E_R[(M/R)^a (M'/R)^(1-a)] <= t gain_{a/t}(M || R) + (1-t) gain_{a'}(R || M').    (2)
 
+The addition has small moments of every order, because y = M'/R >= 1 - q: there y^-n <= 1 - n (y-1) + c (y-1)^2
+with the c that makes them equal at 1-q, so that
+
+    e^{gain_{n+1}(R || M')} <= 1 + ((1-q)^-n - 1 - n q) (e^{g_2} - 1).                                    (3)
+
 By joint convexity e^{gain_a(M || M')} is also at most 1 - q + q e^g, g the gain of N(u) against N(v).
 """
 
@@ -29,12 +34,12 @@ from ggdp import arguments
 from ggdp.accounting.bounds import Bounds
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Mechanism
 from ggdp.privacy_loss.dominating import checked_steps, worst_shift
-from ggdp.privacy_loss.renyi_divergence import PROVED_ERROR, SLACK, gains
+from ggdp.privacy_loss.renyi_divergence import LARGEST_GAIN, PROVED_ERROR, SLACK, gains
 from ggdp.privacy_loss.shift_pair import Array
 from ggdp.privacy_loss.worst_split import ORDERS, known_gains, worst_gains
 
 MOST_ORDER = 10_000.0
-_HOELDER = (1.15, 1.4, 1.7, 2.0, 2.5, 3.5, 6.0, 12.0)
+_HOELDER = (1.01, 1.03, 1.07, 1.15, 1.25, 1.4, 1.7, 2.0, 2.5, 3.5, 6.0, 12.0)
 
 
 def renyi_divergence(
@@ -120,26 +125,38 @@ def worst_step(step: AdditiveNoise, rate: float, adjacency: Adjacency) -> tuple[
     """An upper bound of a step's gain at `ORDERS`, and the rate at which it is still to be sampled."""
     if rate == 1.0 or adjacency is not Adjacency.REPLACE:
         return worst_step_gains(step, rate, adjacency), rate
-    either = sampled_gains(worst_step_gains(step, rate, adjacency), rate)
-    return np.minimum(replaced_gains(either), _mixed(worst_step_gains(step, 1.0, adjacency), rate)), 1.0
+    either = replaced_gains(worst_step_gains(step, rate, adjacency), rate)
+    return np.minimum(either, _mixed(worst_step_gains(step, 1.0, adjacency), rate)), 1.0
 
 
-def replaced_gains(either: Array) -> Array:
-    """(2) at `ORDERS`, at the best of a few t, from upper bounds for removing and adding.
+def replaced_gains(unsampled: Array, rate: float) -> Array:
+    """(2) at `ORDERS`, at the best of a few t, from upper bounds of the gains of either record against none.
 
     t = a / (1 + k (a-1)) makes the two orders 1 + k (a-1) and 1 + (1 + k (a-1)) / (k-1): for k = 2 they are
     2a - 1 and 2a.
     """
+    either = sampled_gains(unsampled, rate)
     usable = np.isfinite(either)
     corners, values = [1.0, *ORDERS[usable]], [0.0, *either[usable]]
+    second = float(unsampled[np.searchsorted(ORDERS, 2.0)])
     best = np.full(len(ORDERS), np.inf)
     for k in _HOELDER:
         first = 1.0 + k * (ORDERS - 1.0)
         share = ORDERS / first
         removed = np.interp(first, corners, values, right=np.inf)
-        added = np.interp(1.0 + first / (k - 1.0), corners, values, right=np.inf)
+        last = 1.0 + first / (k - 1.0)
+        added = np.minimum(np.interp(last, corners, values, right=np.inf), _added(second, last, rate))
         best = np.minimum(best, share * removed + (1.0 - share) * added)
     return np.asarray(best * (1.0 + SLACK))
+
+
+def _added(second: float, orders: Array, rate: float) -> Array:
+    """(3), from the gain of order two before sampling."""
+    with np.errstate(over="ignore"):
+        rise = np.expm1(-(orders - 1.0) * math.log1p(-rate)) - (orders - 1.0) * rate
+        return (
+            np.log1p(np.maximum(rise, 0.0) * math.expm1(second)) if second < LARGEST_GAIN else rise + np.inf
+        )
 
 
 def sampled_gains(unsampled: Array, rate: float) -> Array:
