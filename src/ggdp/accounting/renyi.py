@@ -18,7 +18,7 @@ exchanges the two laws (docs/renyi.md has a short proof). `renyi_conversion` lea
 
     gain_a(M || M') = log E_R[(M/R)^a (M'/R)^(1-a)] <= t gain_{a/t}(M || R) + (1-t) gain_{a'}(R || M').    (2)
 
-The addition has small moments of every order, because y = M'/R >= 1 - q: there y^-n <= 1 - n (y-1) + c (y-1)^2
+The addition has small moments of every order, since y = M'/R >= 1 - q: there y^-n <= 1 - n (y-1) + c (y-1)^2
 with the c that makes them equal at 1-q, so that
 
     e^{gain_{n+1}(R || M')} <= 1 + ((1-q)^-n - 1 - n q) (e^{g_2} - 1).                                    (3)
