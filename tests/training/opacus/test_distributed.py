@@ -18,7 +18,8 @@ BETA, MULTIPLIER, CLIP = 1.5, 1.3, 0.7
 def _process(rank, port, folder):
     """What each process does; results are written to `folder`."""
     import torch.distributed as dist
-    from opacus.distributed import DifferentiallyPrivateDistributedDataParallel
+    from opacus.distributed import DifferentiallyPrivateDistributedDataParallel as DPDDP
+    from torch.nn.parallel import DistributedDataParallel
     from torch.utils.data import DataLoader, TensorDataset
 
     from ggdp.opacus import GGPrivacyEngine
@@ -30,7 +31,7 @@ def _process(rank, port, folder):
     torch.manual_seed(11)  # the same in both, as scripts do
     data = TensorDataset(torch.arange(40.0)[:, None] / 40.0, torch.zeros(40))
     layer = torch.nn.Linear(1, 10_000)
-    model = DifferentiallyPrivateDistributedDataParallel(layer)
+    model = DPDDP(layer)
     engine = GGPrivacyEngine(beta=BETA)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     model, optimizer, loader = engine.make_private(
@@ -50,7 +51,7 @@ def _process(rank, port, folder):
             optimizer.step()
             if epoch == 0:
                 gradients.append(torch.cat([p.grad.flatten() for p in optimizer.params]).double().numpy())
-    failed = None
+    failed, parameters = None, []
     for x, _ in loader:
         x = x + math.nan if rank == 1 else x
         optimizer.zero_grad()
@@ -60,7 +61,10 @@ def _process(rank, port, folder):
         except NonFiniteGradientError as error:
             failed = str(error)
         break
+    for wrapper, physical in [(DistributedDataParallel, None), (DPDDP, 3)]:
+        parameters.append(_per_layer(wrapper, physical, data))
     result = {
+        "per_layer": parameters,
         "parameters": torch.cat([p.detach().flatten() for p in layer.parameters()]),
         "gradients": gradients,
         "sizes": sizes,
@@ -71,6 +75,34 @@ def _process(rank, port, folder):
     }
     torch.save(result, f"{folder}/{rank}.pt")
     dist.destroy_process_group()
+
+
+def _per_layer(wrapper, physical_batch_size, data):
+    """Train with a bound for each parameter, in parts where a size is given."""
+    from opacus.utils.batch_memory_manager import BatchMemoryManager
+    from torch.utils.data import DataLoader
+
+    from ggdp.opacus import GGPrivacyEngine
+
+    model = wrapper(torch.nn.Linear(1, 2))
+    engine = GGPrivacyEngine(beta=1.5)
+    model, optimizer, loader = engine.make_private(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        data_loader=DataLoader(data, batch_size=10),
+        noise_multiplier=1.0,
+        max_grad_norm=[0.5, 0.2],
+        clipping="per_layer",
+    )
+    with BatchMemoryManager(
+        data_loader=loader, max_physical_batch_size=physical_batch_size or 40, optimizer=optimizer
+    ) as parts:
+        for x, _ in parts:
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+    assert len(engine.accountant) == 4
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +117,12 @@ def both(tmp_path_factory):
 
 def test_both_processes_hold_the_same_parameters(both):
     assert torch.equal(both[0]["parameters"], both[1]["parameters"])
+
+
+def test_so_they_do_with_either_wrapper_bounds_per_parameter_and_batches_in_parts(both):
+    for first, second in zip(both[0]["per_layer"], both[1]["per_layer"], strict=True):
+        assert torch.equal(first, second)
+        assert torch.isfinite(first).all()
 
 
 def test_noise_is_added_once_in_total(both):

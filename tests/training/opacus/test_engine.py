@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from ggdp import Accountant, GeneralizedGaussian
 from ggdp.opacus import GGPrivacyEngine
-from ggdp.training import NonFiniteGradientError
+from ggdp.training import NonFiniteGradientError, NotPoissonError
 from opacus_models import ZeroGradient, image_loader, small_net, train
 
 # What torch warns of, every time, on account of Opacus's hooks.
@@ -326,6 +326,45 @@ def test_a_batch_in_parts_is_dropped_whole_if_one_part_is_not_finite():
         assert index > 1
         assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
         assert len(engine.accountant) == 0
+
+
+def linear_run():
+    """A model whose gradient is the example itself, never clipped, without noise."""
+    net = nn.Linear(3, 1, bias=False)
+    data = DataLoader(TensorDataset(torch.randn(60, 3), torch.zeros(60)), batch_size=30)
+    engine = GGPrivacyEngine()
+    run = private(engine, net=net, loader=data, noise_multiplier=0.0, max_grad_norm=1e6, loss_reduction="sum")
+    return engine, *run
+
+
+def test_parts_left_over_from_a_loop_that_was_left_are_not_added_to_the_next_batch():
+    _, model, optimizer, loader = linear_run()
+    with BatchMemoryManager(data_loader=loader, max_physical_batch_size=4, optimizer=optimizer) as parts:
+        for x, _ in parts:
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+            break
+        seen = torch.zeros(3)
+        for x, _ in parts:
+            seen += x.sum(dim=0)
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+            if not optimizer._is_last_step_skipped:
+                break
+    assert torch.allclose(optimizer.params[0].grad, seen, atol=1e-4)
+
+
+def test_a_step_without_a_new_batch_of_the_private_loader_is_refused():
+    engine, model, optimizer, loader = linear_run()
+    used = list(loader)
+    train(model, optimizer, used, loss=lambda out, _: out.sum())
+    before = model._module.weight.clone()
+    with pytest.raises(NotPoissonError, match="used before"):
+        train(model, optimizer, used, loss=lambda out, _: out.sum())
+    assert torch.equal(before, model._module.weight)
+    assert len(engine.accountant) == len(used) == 2
 
 
 def test_accumulated_batches_are_refused():

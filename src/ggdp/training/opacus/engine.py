@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from opacus import PrivacyEngine
 from opacus.optimizers import DPOptimizer
 from opacus.optimizers.utils import params as trainable
@@ -128,6 +127,7 @@ class GGPrivacyEngine(PrivacyEngine):  # type: ignore[misc]
             norm=norm,
             **kwargs,
         )
+        loader.batch_sampler.listener = private_optimizer
         rate = inclusion_probability(loader)
         private_optimizer.attach_step_hook(self.accountant.get_optimizer_hook_fn(rate))
         return private_module, private_optimizer, loader
@@ -210,10 +210,7 @@ class GGPrivacyEngine(PrivacyEngine):  # type: ignore[misc]
         self, data_loader: DataLoader[Any], *, distributed: bool, **kwargs: Any
     ) -> DataLoader[Any]:
         loader = super()._prepare_data_loader(data_loader, distributed=distributed, **kwargs)
-        rank = torch.distributed.get_rank() if distributed else 0
-        drawn: DataLoader[Any] = private_loader(
-            loader, data_loader.generator, secure=self.secure_mode, rank=rank
-        )
+        drawn: DataLoader[Any] = private_loader(loader, secure=self.secure_mode)
         return drawn
 
 
@@ -274,6 +271,6 @@ def _refuse_unproved(
             f"{grad_sample_mode!r}, which only knows l_2 norms; ggdp.torch.make_private clips in every norm "
             "without keeping them"
         )
-    if (clipping == "per_layer") == isinstance(max_grad_norm, (int, float)):
+    if (clipping == "per_layer") != isinstance(max_grad_norm, (list, tuple)):
         wanted = "a list, one bound per trainable parameter," if clipping == "per_layer" else "one number"
         raise ValueError(f"max_grad_norm must be {wanted} with clipping={clipping!r}, got {max_grad_norm!r}")

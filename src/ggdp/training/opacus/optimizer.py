@@ -18,6 +18,7 @@ from ggdp.distributions.pytorch import add_noise_
 from ggdp.distributions.secure import SecureGenerator
 from ggdp.training.clipping import NonFiniteGradientError
 from ggdp.training.opacus import norms
+from ggdp.training.poisson_batches import NotPoissonError
 
 Generator = torch.Generator | SecureGenerator
 
@@ -44,6 +45,9 @@ class GGOptimizer(DPOptimizer):  # type: ignore[misc]
         1. The true l_p norm of what an example adds to the sum is at most `max_grad_norm` (see `norms`).
         2. A gradient that is not finite raises `NonFiniteGradientError`: no noise is drawn, no step recorded,
            no parameter changed. Of a batch that arrives in parts, the other parts are then dropped too.
+        3. Told of the batches that its loader draws, it takes at most one step for each, raises
+           `NotPoissonError` for a step on other examples, and never adds up parts of two batches, even where
+           a loop was left in the middle of one.
     """
 
     def __init__(
@@ -63,6 +67,7 @@ class GGOptimizer(DPOptimizer):  # type: ignore[misc]
         self.beta = BETA.check(beta)
         self.norm = arguments.extended_real("norm", self.beta if norm is None else norm, least=1.0)
         self.layer_norms = _layer_norms(max_grad_norm, optimizer)
+        self._unused_batches: int | None = None  # drawn, and no step taken yet; None while no loader tells
         self._spoiled = False  # a part of the present logical batch had a gradient that is not finite
         super().__init__(
             optimizer,
@@ -81,6 +86,16 @@ class GGOptimizer(DPOptimizer):  # type: ignore[misc]
         if self.layer_norms is None:
             return float(self.max_grad_norm)
         return norms.joint_norm(self.layer_norms, self.norm)
+
+    def begin_pass(self) -> None:
+        """Forget all that was drawn before and got no step: parts of it must not mix with new batches."""
+        self._unused_batches, self._spoiled, self._is_last_step_skipped = 0, False, False
+        self._step_skip_queue.clear()
+        self._forget_sums()
+
+    def batch_drawn(self) -> None:
+        """Allow one step more."""
+        self._unused_batches = (self._unused_batches or 0) + 1
 
     def clip_and_accumulate(self) -> None:
         """Add the clipped gradients of a physical batch to `summed_grad` of each parameter."""
@@ -108,9 +123,16 @@ class GGOptimizer(DPOptimizer):  # type: ignore[misc]
         """Clip and, at the end of a logical batch, add noise, scale and record; whether to step."""
         if not self.params:
             return True  # nothing is trained, nothing is released
+        if self._unused_batches == 0:
+            raise NotPoissonError(
+                "optimizer.step() needs a new batch of the data loader that make_private returned, got "
+                "examples from elsewhere, or used before: the accountant counts Poisson samples"
+            )
         error = None if self._spoiled else self._clipping_error()
         is_last = not self._check_skip_next_step()
         self._is_last_step_skipped = not is_last
+        if is_last and self._unused_batches is not None:
+            self._unused_batches -= 1
         if self._is_lost(error, is_last) or not is_last:
             return False
         self.add_noise()
@@ -199,7 +221,7 @@ class DistributedGGOptimizer(DistributedDPOptimizer, GGOptimizer):  # type: igno
 
 
 def _layer_norms(max_grad_norm: float | Sequence[float], optimizer: Optimizer) -> tuple[float, ...] | None:
-    if isinstance(max_grad_norm, (int, float)):
+    if not isinstance(max_grad_norm, (list, tuple)):
         return None
     bounds = tuple(_bound(bound) for bound in max_grad_norm)
     if len(bounds) != len(trainable(optimizer)):

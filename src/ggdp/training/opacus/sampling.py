@@ -13,11 +13,13 @@ Two samplers replace Opacus's where its own would not do:
   other, and equal seeds (a common habit) make the processes choose in step: an example is then sampled
   together with others, and amplification by sampling is lost. Here every process draws every batch, from a
   stream of its own.
+
+All samplers tell the optimizer what they draw, so that it takes one step per batch and none without.
 """
 
 import math
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -34,21 +36,49 @@ from ggdp.training.randomness import Randomness
 _CAUTIOUS = 1.0 - 2.0**-40  # more than the rounding of `poisson_positions`
 
 
-class PoissonSampler(UniformWithReplacementSampler):  # type: ignore[misc]
-    """Opacus's sampler, from a stream of ours."""
+class Listener(Protocol):
+    """Who is told of batches."""
 
-    def __init__(self, replaced: UniformWithReplacementSampler, randomness: Randomness) -> None:
+    def begin_pass(self) -> None:
+        """A pass over the data begins; what is left of an earlier one will not be used."""
+
+    def batch_drawn(self) -> None:
+        """A logical batch was drawn."""
+
+
+class SeededSampler(UniformWithReplacementSampler):  # type: ignore[misc]
+    """Opacus's sampler, with its draws."""
+
+    def __init__(self, replaced: UniformWithReplacementSampler) -> None:
+        super().__init__(
+            num_samples=replaced.num_samples,
+            sample_rate=replaced.sample_rate,
+            generator=replaced.generator,
+            steps=replaced.steps,
+        )
+        self.listener: Listener | None = None
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return _announced(super().__iter__(), self.listener)
+
+
+class SecureSampler(UniformWithReplacementSampler):  # type: ignore[misc]
+    """Poisson batches that nobody can predict."""
+
+    def __init__(self, replaced: UniformWithReplacementSampler) -> None:
         super().__init__(
             num_samples=replaced.num_samples, sample_rate=replaced.sample_rate, steps=replaced.steps
         )
-        self._randomness = randomness
+        self.listener: Listener | None = None
+        self._randomness = Randomness.of(None)
 
     def __iter__(self) -> Iterator[list[int]]:
-        for _ in range(self.steps):
-            yield poisson_positions(self.num_samples, self.sample_rate * _CAUTIOUS, self._randomness).tolist()
+        rate = self.sample_rate * _CAUTIOUS
+        draws = (poisson_positions(self.num_samples, rate, self._randomness) for _ in range(self.steps))
+        return _announced((chosen.tolist() for chosen in draws), self.listener)
 
 
-class DistributedPoissonSampler(DistributedUniformWithReplacementSampler):  # type: ignore[misc]
+class SharedSampler(DistributedUniformWithReplacementSampler):  # type: ignore[misc]
     """This process's part of a Poisson batch of the whole set; empty parts are handed out too."""
 
     def __init__(self, replaced: DistributedUniformWithReplacementSampler, randomness: Randomness) -> None:
@@ -59,13 +89,13 @@ class DistributedPoissonSampler(DistributedUniformWithReplacementSampler):  # ty
             shuffle_seed=replaced.shuffle_seed,
             steps=replaced.num_batches,
         )
+        self.listener: Listener | None = None
         self._randomness = randomness
 
     def __iter__(self) -> Iterator[list[int]]:
-        own = self._share()
-        for _ in range(self.num_batches):
-            chosen = poisson_positions(self.num_samples, self.sample_rate * _CAUTIOUS, self._randomness)
-            yield own[chosen].tolist()
+        own, rate = self._share(), self.sample_rate * _CAUTIOUS
+        draws = (poisson_positions(len(own), rate, self._randomness) for _ in range(self.num_batches))
+        return _announced((own[chosen].tolist() for chosen in draws), self.listener)
 
     def _share(self) -> "np.ndarray[Any, np.dtype[np.int64]]":
         """The examples that this process samples from: public, and Opacus's choice."""
@@ -76,16 +106,24 @@ class DistributedPoissonSampler(DistributedUniformWithReplacementSampler):  # ty
         return order[self.rank :: self.num_replicas].numpy()
 
 
+def _announced(draws: Iterable[list[int]], listener: Listener | None) -> Iterator[list[int]]:
+    if listener is not None:
+        listener.begin_pass()
+    for chosen in draws:
+        if listener is not None:
+            listener.batch_drawn()
+        yield chosen
+
+
 class PoissonDataLoader(DPDataLoader):  # type: ignore[misc]
     """Opacus's loader with its sampler replaced."""
 
-    def __init__(self, replaced: DPDataLoader, randomness: Randomness) -> None:
+    def __init__(self, replaced: DPDataLoader, batch_sampler: Any) -> None:
         self.sample_rate, self.distributed = replaced.sample_rate, replaced.distributed
-        kind = DistributedPoissonSampler if replaced.distributed else PoissonSampler
         DataLoader.__init__(
             self,
             dataset=replaced.dataset,
-            batch_sampler=kind(replaced.batch_sampler, randomness),
+            batch_sampler=batch_sampler,
             num_workers=replaced.num_workers,
             collate_fn=replaced.collate_fn,
             pin_memory=replaced.pin_memory,
@@ -98,16 +136,14 @@ class PoissonDataLoader(DPDataLoader):  # type: ignore[misc]
         )
 
 
-def private_loader(
-    loader: DPDataLoader, generator: torch.Generator | None, *, secure: bool, rank: int = 0
-) -> DPDataLoader:
-    """Opacus's loader as it is where it is sound, else with a sampler of ours."""
-    if secure:
-        return PoissonDataLoader(loader, Randomness.of(None))
+def private_loader(loader: DPDataLoader, *, secure: bool) -> PoissonDataLoader:
+    """Opacus's loader with a sampler of ours, whose draws are Opacus's where those are sound."""
     if loader.distributed:
-        seeded = torch.default_generator if generator is None else generator
-        return PoissonDataLoader(loader, Randomness.of(seeded, rank=rank))
-    return loader
+        seeded = torch.default_generator if loader.generator is None else loader.generator
+        randomness = Randomness.of(None if secure else seeded, rank=torch.distributed.get_rank())
+        return PoissonDataLoader(loader, SharedSampler(loader.batch_sampler, randomness))
+    kind = SecureSampler if secure else SeededSampler
+    return PoissonDataLoader(loader, kind(loader.batch_sampler))
 
 
 def inclusion_probability(loader: DPDataLoader) -> float:
@@ -115,11 +151,12 @@ def inclusion_probability(loader: DPDataLoader) -> float:
 
     >>> from torch.utils.data import TensorDataset
     >>> loader = DPDataLoader(TensorDataset(torch.zeros(100, 1)), sample_rate=1e-6)
-    >>> inclusion_probability(loader)
-    1.0132789611816406e-06
+    >>> inclusion_probability(loader), inclusion_probability(private_loader(loader, secure=True))
+    (1.0132789611816406e-06, 1e-06)
     """
     rate = float(loader.sample_rate)
-    return rate if isinstance(loader, PoissonDataLoader) else probability_below(rate)
+    ours = isinstance(loader.batch_sampler, (SecureSampler, SharedSampler))
+    return rate if ours else probability_below(rate)
 
 
 def probability_below(rate: float) -> float:
