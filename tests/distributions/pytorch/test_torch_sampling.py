@@ -197,3 +197,24 @@ def test_noise_that_would_vanish_or_overflow_in_a_dtype_is_refused(scale, dtype)
 def test_a_list_of_anything_but_tensors_is_refused():
     with pytest.raises(ValueError, match="tensors must be of type Tensor"):
         add_noise_([np.zeros(3)], NOISE, generator=seeded(8))
+
+
+def test_tensors_drawn_together_get_the_noise_one_long_tensor_would():
+    tensors = [
+        torch.zeros(0),
+        torch.zeros(3, 4),
+        torch.zeros(2, dtype=torch.float64),
+        torch.zeros(5),
+        torch.zeros(7),
+    ]
+    generators = [torch.Generator().manual_seed(6) for _ in range(2)]
+    noise = GeneralizedGaussian(1.5, 2.0)
+    add_noise_(tensors, noise, generator=generators[0])
+    lengths = [12, 2, 12]  # runs of one dtype
+    expected = [
+        sample(noise, (length,), generator=generators[1], dtype=dtype)
+        for length, dtype in zip(lengths, (torch.float32, torch.float64, torch.float32), strict=True)
+    ]
+    assert torch.equal(tensors[1].reshape(-1), expected[0])
+    assert torch.equal(tensors[2], expected[1])
+    assert torch.equal(torch.cat(tensors[3:]), expected[2])

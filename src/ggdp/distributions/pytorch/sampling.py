@@ -21,6 +21,7 @@ from ggdp.distributions.pytorch import fused, quantile
 from ggdp.distributions.pytorch.streams import Generator, Stream, stream_of
 
 _FLOAT_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+_SMALL = 1 << 16
 _PLAIN_CHUNK = 1 << 24  # Elements per pass of plain PyTorch: about a gigabyte of temporaries.
 # P(|noise| > 128 scale) < 2^-184 for beta >= 1: a scale under max / 128 never overflows.
 _HEADROOM = 128.0
@@ -68,9 +69,35 @@ def add_noise_(tensors: Target, noise: GeneralizedGaussian, *, generator: Genera
     """
     stream = stream_of(generator)
     with torch.no_grad():
-        for tensor in _listed(tensors):
-            _draw_(tensor, noise, stream, add=True)
+        for together in _drawn_together(_listed(tensors)):
+            if len(together) == 1:
+                _draw_(together[0], noise, stream, add=True)
+            else:
+                _add_together_(together, noise, stream)
     return tensors
+
+
+def _drawn_together(tensors: list[torch.Tensor]) -> list[list[torch.Tensor]]:
+    """Runs of small tensors on the CPU, where a call costs more than its draws; every other one by itself."""
+    runs: list[list[torch.Tensor]] = []
+    full = size = _SMALL + 1
+    for tensor in tensors:
+        small = tensor.device.type == "cpu" and tensor.numel() < _SMALL
+        joins = small and size + tensor.numel() <= _SMALL and tensor.dtype == runs[-1][-1].dtype
+        size = size + tensor.numel() if joins else tensor.numel() if small else full
+        if joins:
+            runs[-1].append(tensor)
+        else:
+            runs.append([tensor])
+    return runs
+
+
+def _add_together_(tensors: list[torch.Tensor], noise: GeneralizedGaussian, stream: Stream) -> None:
+    _check(tensors[0].dtype, noise)
+    sizes = [tensor.numel() for tensor in tensors]
+    drawn = _drawn(torch.empty(sum(sizes), dtype=tensors[0].dtype), noise, stream)
+    for tensor, part in zip(tensors, torch.split(drawn, sizes), strict=True):
+        tensor.add_(part.view(tensor.shape))
 
 
 def _listed(tensors: torch.Tensor | Iterable[torch.Tensor]) -> list[torch.Tensor]:
