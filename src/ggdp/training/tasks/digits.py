@@ -9,7 +9,7 @@ from ggdp.training.tasks.initialisation import initialised
 from ggdp.training.tasks.task import Defaults, Request, Task, synthetic_variant
 
 CLASSES = 10
-DEFAULTS = Defaults(batch_size=256, clip_norm=0.5, learning_rate=2.0, momentum=0.9, epochs=30)
+DEFAULTS = Defaults(batch_size=512, clip_norm=0.5, learning_rate=0.25, momentum=0.9, epochs=60)
 _EVERY = 5  # the examples 0, 5, 10, ... are for the score; a fixed rule, so that every run has the same split
 
 

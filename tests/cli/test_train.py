@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ggdp train`: runs, records, pictures, resumption, refusals."""
+
+import json
+
+import pytest
+
+ADULT = ("train", "--task", "adult", "--synthetic", "--seed", "1")
+BUDGET = ("--beta", "2", "--epsilon", "2")
+NOISE = ("--beta", "2", "--noise-multiplier", "4")
+
+
+def test_the_embedded_task_learns_and_leaves_record_and_picture(ggdp, tmp_path):
+    record, plot = tmp_path / "run.json", tmp_path / "run.png"
+    options = ("--beta", "2", "--epsilon", "8", "--seed", "1", "--epochs", "12", "--learning-rate", "0.5")
+    done = ggdp("train", *options, "--record", record, "--plot", plot)
+    assert done.code == 0, done.err
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    found = json.loads(record.read_text())
+    assert found["kind"] == "training run"
+    assert found["task"] == "digits"
+    assert found["accuracy"] > 0.6
+    assert found["num_parameters"] == 6090
+    assert found["epsilon"]["lower"] <= found["epsilon"]["upper"] <= 8.0
+    assert len(found["epochs"]) == found["epochs"][-1]["epoch"] >= 12
+    assert found["seeded"]
+    assert any("not private" in caveat for caveat in found["caveats"])
+    assert {"ggdp", "python", "numpy", "torch"} <= set(found["versions"])
+    assert "test accuracy" in done.out
+    assert "epoch 12: epsilon" in done.err
+    assert "note: noise from a seed" in done.err
+
+
+def test_json_prints_one_object_and_nothing_else(ggdp):
+    done = ggdp(*ADULT, *BUDGET, "--epochs", "2", "--json")
+    assert done.code == 0, done.err
+    assert done.err == ""
+    found = json.loads(done.out)
+    assert found["synthetic"]
+    assert found["target_epsilon"] == 2.0
+    assert found["norm"] == 2.0
+
+
+def test_a_seed_repeats_the_run_and_without_one_it_differs(ggdp):
+    def accuracies(*more):
+        options = ("--task", "adult", "--synthetic", *NOISE, "--epochs", "2", "--json", *more)
+        return [row["accuracy"] for row in json.loads(ggdp("train", *options).out)["epochs"]]
+
+    assert accuracies("--seed", "3") == accuracies("--seed", "3")
+    assert accuracies() != accuracies()
+
+
+def test_physical_batches_change_nothing_that_is_published(ggdp):
+    whole, parts = (
+        json.loads(ggdp(*ADULT, *NOISE, "--epochs", "1", "--json", *more).out)
+        for more in ((), ("--physical-batch", "7"))
+    )
+    assert whole["epsilon"] == parts["epsilon"]
+    assert whole["scale"] == parts["scale"]
+    assert whole["accuracy"] == pytest.approx(parts["accuracy"], abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("more", "field", "value"),
+    [
+        (("--beta", "1.33", "--noise-multiplier", "4"), "norm", 1.33),
+        (("--beta", "3", "--noise-multiplier", "3", "--norm", "2"), "norm", 2.0),
+        (("--beta", "2", "--noise-multiplier", "1.25"), "noise_multiplier", 1.25),
+        ((*NOISE, "--clip", "0.5"), "clip_norm", 0.5),
+        ((*NOISE, "--rate", "0.25"), "rate", 0.25),
+        ((*NOISE, "--batch-size", "256"), "rate", 0.5),
+        ((*NOISE, "--delta", "1e-5"), "delta", 1e-5),
+    ],
+)
+def test_options_reach_the_run(ggdp, more, field, value):
+    done = ggdp(*ADULT, "--steps", "8", "--json", *more)
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert found[field] == pytest.approx(value)
+    assert found["steps"] == 8
+
+
+def test_private_preprocessing_is_in_the_record(ggdp):
+    done = ggdp("train", "--task", "cifar10", "--synthetic", "--seed", "1", *NOISE, "--steps", "8", "--json")
+    (charged,) = json.loads(done.out)["charged_preprocessing"]
+    assert charged["dimension"] == 486
+
+
+def test_an_interrupted_run_goes_on_from_its_folder(ggdp, tmp_path, monkeypatch):
+    options = (*ADULT, *NOISE, "--epochs", "2")
+    whole = json.loads(ggdp(*options, "--json").out)
+    kept = (*options, "--checkpoint", tmp_path / "run")
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("ggdp.cli.train.typer.echo", interrupt)  # as the first epoch is told
+        assert ggdp(*kept).code == 130
+    refused = ggdp(*kept, "--json")
+    assert refused.code == 2
+    assert "resume" in refused.err
+    again = ggdp(*kept, "--resume", "--json")
+    assert again.code == 0, again.err
+    found = json.loads(again.out)
+    assert [row["accuracy"] for row in found["epochs"]] == [row["accuracy"] for row in whole["epochs"]]
+    assert found["epsilon"] == whole["epsilon"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (("--epsilon", "1"), "Missing option '--beta'"),
+        (("--beta", "2"), "exactly one of --epsilon and --noise-multiplier must be given, got none"),
+        ((*BUDGET, "--noise-multiplier", "1"), "got both"),
+        (("--beta", "0.5", "--epsilon", "1"), "--beta must be a number in [1, 64], got 0.5"),
+        (("--beta", "2", "--epsilon", "0"), "--epsilon must be a number in (0, inf), got 0"),
+        ((*BUDGET, "--norm", "0.5"), "--norm must be a number in [1, inf], or matched, got '0.5'"),
+        ((*BUDGET, "--norm", "matched"), 'norm="matched" is only for such noise'),
+        ((*BUDGET, "--rate", "0.1", "--batch-size", "3"), "give rate or batch_size, one of them"),
+        ((*BUDGET, "--steps", "3", "--epochs", "3"), "give steps or epochs, one of them"),
+        ((*BUDGET, "--batch-size", "1e6"), "the expected batch cannot be larger than the training set"),
+        ((*BUDGET, "--task", "mnist"), "task must be one of digits, adult, imdb, cifar10, svhn, got 'mnist'"),
+        (
+            (*BUDGET, "--task", "adult"),
+            "adult.data and adult.test, as published at https://archive.ics.uci.edu",
+        ),
+        ((*BUDGET, "--task", "imdb", "--data", "nowhere"), "expected aclImdb"),
+        ((*BUDGET, "--data", ".", "--synthetic"), "exclude each other"),
+        ((*BUDGET, "--resume"), "--resume needs --checkpoint"),
+        ((*BUDGET, "--momentum", "1"), "--momentum must be a number in [0, 1), got 1"),
+        (("--beta", "2", "--epsilon", "1e-9", "--synthetic"), "epsilon"),
+    ],
+)
+def test_wrong_input_is_one_line_and_status_2(ggdp, wrong, message):
+    done = ggdp("train", *wrong)
+    assert done.code == 2
+    assert message in done.err
+    assert done.err.startswith("ggdp: ")
+    assert len(done.err.splitlines()) == 1
+    assert done.out == ""
