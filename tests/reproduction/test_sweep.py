@@ -135,7 +135,7 @@ from ggdp.reproduction.backends import Workers
 from ggdp.reproduction.cell import Cell
 from ggdp.reproduction.sweep import sweep
 cells = [Cell("sweep_tasks:draw", {"x": x, "seconds": 0.05}) for x in range(24)]
-sweep(cells, Path(sys.argv[1]), workers=Workers("loky", 2))
+sweep(cells, Path(sys.argv[1]), workers=Workers(sys.argv[2], 2))
 """
 
 
@@ -145,16 +145,16 @@ def test_a_sweep_killed_three_times_ends_with_the_numbers_of_one_that_was_not(tm
     def finished():
         return len(list(tmp_path.glob("killed/*.json")))
 
-    for _ in range(3):
+    for backend in ("loky", "threading", "sequential"):
         before = finished()
-        command = [sys.executable, "-c", KILLED, str(tmp_path / "killed")]
+        command = [sys.executable, "-c", KILLED, str(tmp_path / "killed"), backend]
         process = subprocess.Popen(command, env=environment, start_new_session=True)
         while finished() < before + 3 and process.poll() is None:
             time.sleep(0.005)
         os.killpg(process.pid, signal.SIGKILL)  # the workers as well, at whatever they are doing
         assert process.wait() == -signal.SIGKILL
     assert before + 3 <= finished() < 24
-    killed = sweep(cells(24, 0.05), tmp_path / "killed", workers=Workers("loky", 2))
+    killed = sweep(cells(24, 0.05), tmp_path / "killed", workers=SEQUENTIAL)
     whole = sweep(cells(24, 0.05), tmp_path / "whole", workers=Workers("threading", 8))
     assert killed.num_reused >= 9
     assert killed.results == whole.results

@@ -18,21 +18,21 @@ def training_figure(record: dict[str, Any]) -> "Figure":
     (style,) = canvas.styles_of([record["beta"]])
     score.plot(epochs, [100.0 * row["accuracy"] for row in rows], marker=marker, **style)
     best = record["best"]
-    score.plot([best["epoch"]], [100.0 * best["accuracy"]], "o", color=canvas.COLOURS[1], zorder=3)
-    score.annotate(
-        f"best {100.0 * best['accuracy']:.1f} %",
-        (best["epoch"], 100.0 * best["accuracy"]),
-        xytext=(0, -14),
-        textcoords="offset points",
-        ha="right",
-        va="top",
+    score.plot(
+        [best["epoch"]],
+        [100.0 * best["accuracy"]],
+        "o",
+        color=canvas.COLOURS[1],
+        zorder=3,
+        label=f"best epoch, {100.0 * best['accuracy']:.1f} %",
     )
+    score.legend(frameon=False, loc="lower right")
     score.set_ylabel("test accuracy (%)")
     cost.plot(epochs, [row["epsilon"]["upper"] for row in rows], marker=marker, **style)
     if record["target_epsilon"] is not None:
         cost.axhline(record["target_epsilon"], color=canvas.COLOURS[1], linewidth=1.0, label="budget")
     cost.set_ylim(bottom=0.0)
-    cost.set_ylabel(f"epsilon at delta = {record['delta']:g} (certified upper bound)")
+    cost.set_ylabel(f"certified epsilon, delta = {record['delta']:g}")
     cost.legend(frameon=False, loc="lower right")
     for axes in (score, cost):
         axes.set_xlabel("epoch (expected passes over the data)")

@@ -9,7 +9,10 @@ from ggdp.reproduction.experiment import Experiment
 _MODULES = {
     "fig1": "densities",
     "fig2": "epsilon_by_sigma",
+    "fig3": "pate_accuracy",
     "fig4": "tail_weight",
+    "fig5": "hardmax",
+    "speed": "sampling_speed",
 }
 
 NAMES = tuple(_MODULES)

@@ -3,7 +3,7 @@
 
 import functools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import resources
@@ -22,6 +22,7 @@ class Agreement(StrEnum):
     """What our numbers say to a statement of the paper."""
 
     AGREES = "agrees"
+    PARTLY = "partly"
     DIFFERS = "differs"
     UNDECIDED = "undecided"
 
@@ -29,6 +30,14 @@ class Agreement(StrEnum):
     def of(cls, holds: bool) -> "Agreement":
         """Agreement with a statement that holds or does not."""
         return cls.AGREES if holds else cls.DIFFERS
+
+    @classmethod
+    def of_all(cls, holds: Iterable[bool]) -> "Agreement":
+        """Agreement with a statement about several settings: in all of them, in some or in none."""
+        found = set(holds)
+        if len(found) == 2:
+            return cls.PARTLY
+        return cls.of(found == {True})
 
 
 @dataclass(frozen=True)

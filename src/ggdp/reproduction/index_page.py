@@ -19,12 +19,18 @@ blockquote { margin: 0; padding-left: .8rem; border-left: 3px solid #bbb; color:
 .finding { margin-bottom: 1.2rem; }
 .finding p { margin: .4rem 0; }
 .mark { display: inline-block; padding: 0 .5rem; border-radius: .3rem; color: #fff; font-size: .85rem; }
-.agrees { background: #00705a; } .differs { background: #b34700; } .undecided { background: #555; }
+.agrees { background: #00705a; } .partly { background: #7a5c00; }
+.differs { background: #b34700; } .undecided { background: #555; }
 .facts { color: #555; font-size: .85rem; }
 .note { background: #fff6e0; padding: .4rem .8rem; }
 """
 
-_WORDS = {"agrees": "agrees with the paper", "differs": "differs from the paper", "undecided": "undecided"}
+_WORDS = {
+    "agrees": "agrees with the paper",
+    "partly": "agrees in part",
+    "differs": "differs from the paper",
+    "undecided": "undecided",
+}
 
 
 def index_page(records: Sequence[Mapping[str, Any]], skipped: Mapping[str, str], version: str) -> str:
