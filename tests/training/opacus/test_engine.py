@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from ggdp import Accountant, GeneralizedGaussian
 from ggdp.opacus import GGPrivacyEngine
 from ggdp.training import NonFiniteGradientError, NotPoissonError
-from opacus_models import ZeroGradient, image_loader, small_net, train
+from training.opacus.models import ZeroGradient, image_loader, small_net, train
 
 # What torch warns of, every time, on account of Opacus's hooks.
 pytestmark = pytest.mark.filterwarnings("ignore:Full backward hook is firing")
