@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ggdp.training.clipping.call import AbstractCall
+from ggdp.training.clipping.call import AbstractCall, Matrices
 from ggdp.training.clipping.linear import LinearCall, Slots, linear_call
 from ggdp.training.clipping.refusals import UnsupportedModelError
 from ggdp.training.clipping.site import AbstractSite
@@ -132,9 +132,17 @@ class ThirdCall(AbstractCall):
         """Zeros add nothing to a norm."""
         return self._call.closed_norms(p)
 
-    def gradients(self, start: int, stop: int) -> tuple[Tensor, ...]:
+    def rows(self, start: int, stop: int, into: Matrices | None = None) -> Matrices:
         """See `AbstractCall`."""
-        return tuple(self._placed(tensor, dim=1) for tensor in self._call.gradients(start, stop))
+        parts = self._call.rows(start, stop)
+        return tuple(
+            self._placed(self._call.shaped(place, part), dim=1).flatten(1) for place, part in enumerate(parts)
+        )
+
+    def shaped(self, place: int, flat: Tensor) -> Tensor:
+        """See `AbstractCall`."""
+        rows = 3 * self._size
+        return flat.view(*flat.shape[:-1], rows, -1) if flat.shape[-1] > rows else flat
 
     def weighted_sum(self, weights: Tensor) -> tuple[Tensor, ...]:
         """See `AbstractCall`."""

@@ -15,10 +15,14 @@ import torch
 from torch import Tensor
 
 from ggdp.training.clipping.norms import row_norms
+from ggdp.training.clipping.workspace import Workspace
 
 # Gradients are written down for so many bytes' worth of examples at a time: on a CPU as many as stay in the
 # second-level cache while they are measured.
 _CHUNK_BYTES: Final = {"cpu": 1 << 20, "cuda": 1 << 28}
+
+
+Matrices = tuple[Tensor, ...]
 
 
 class AbstractCall(ABC):
@@ -35,7 +39,7 @@ class AbstractCall(ABC):
     @property
     @abstractmethod
     def example_bytes(self) -> int:
-        """The size of one example's gradient by all parameters of the call."""
+        """The memory that one example's rows take, and what is needed to find them."""
 
     @property
     @abstractmethod
@@ -47,8 +51,15 @@ class AbstractCall(ABC):
         """The l_p norms of pieces of the gradients, (num_examples,) each, if they need not be written down."""
 
     @abstractmethod
-    def gradients(self, start: int, stop: int) -> tuple[Tensor, ...]:
-        """Per-example gradients of the examples in [start, stop): one (stop - start, ...) tensor per slot."""
+    def rows(self, start: int, stop: int, into: Matrices | None = None) -> Matrices:
+        """Gradients of the examples in [start, stop): one (stop - start, d) matrix per slot, in any order of d.
+
+        They may be written `into` the matrices given, and are returned in any case.
+        """
+
+    @abstractmethod
+    def shaped(self, place: int, flat: Tensor) -> Tensor:
+        """A row, or a matrix of rows, of the slot at this place in the shape and order of its parameter."""
 
     @abstractmethod
     def weighted_sum(self, weights: Tensor) -> tuple[Tensor, ...]:
@@ -71,6 +82,7 @@ class SummedCalls(AbstractCall):
         self._calls = tuple(calls)
         self.slots = tuple(sorted({slot for call in calls for slot in call.slots}))
         self.num_examples = calls[0].num_examples
+        self._shapes: tuple[torch.Size, ...] = ()
 
     @property
     def example_bytes(self) -> int:
@@ -85,9 +97,15 @@ class SummedCalls(AbstractCall):
     def closed_norms(self, p: float) -> None:
         """None: the norm of a sum is not made of norms."""
 
-    def gradients(self, start: int, stop: int) -> tuple[Tensor, ...]:
+    def rows(self, start: int, stop: int, into: Matrices | None = None) -> Matrices:
+        """See `AbstractCall`; all calls put into the parameters' own order."""
+        totals = self._totals([_shaped_rows(call, start, stop) for call in self._calls])
+        self._shapes = tuple(total.shape[1:] for total in totals)
+        return tuple(total.flatten(1) for total in totals)
+
+    def shaped(self, place: int, flat: Tensor) -> Tensor:
         """See `AbstractCall`."""
-        return self._totals([call.gradients(start, stop) for call in self._calls])
+        return flat.view(*flat.shape[:-1], *self._shapes[place])
 
     def weighted_sum(self, weights: Tensor) -> tuple[Tensor, ...]:
         """See `AbstractCall`."""
@@ -107,45 +125,37 @@ class Measured:
 
     call: AbstractCall
     pieces: list[Tensor]
-    kept: tuple[tuple[Tensor, ...], ...] | None
-
-    @property
-    def kept_bytes(self) -> int:
-        """Memory held for the second stage."""
-        return 0 if self.kept is None else self.call.example_bytes * self.call.num_examples
+    kept: Matrices | None
 
     def weighted_sum(self, weights: Tensor) -> tuple[Tensor, ...]:
         """The sum over examples of weight times gradient: weights @ gradients if those were kept."""
         if self.kept is None:
             return self.call.weighted_sum(weights)
-        if len(self.kept) == 1:
-            return tuple(_weighted(weights, tensor) for tensor in self.kept[0])
-        slices = [weights[start:stop] for start, stop in self.call.chunks]
-        totals = [_weighted(slices[0], tensor) for tensor in self.kept[0]]
-        for weight, tensors in zip(slices[1:], self.kept[1:], strict=True):
-            for total, tensor in zip(totals, tensors, strict=True):
-                total.view(-1).addmv_(tensor.reshape(len(weight), -1).t(), weight)
-        return tuple(totals)
+        sums = (torch.mv(matrix.t(), weights) for matrix in self.kept)
+        return tuple(self.call.shaped(place, flat) for place, flat in enumerate(sums))
 
 
-def measure(call: AbstractCall, p: float, spare_bytes: int) -> Measured:
-    """Find the l_p norms of every example's gradient, holding no more than a chunk and `spare_bytes`."""
+def measure(call: AbstractCall, p: float, workspace: Workspace) -> Measured:
+    """Find the l_p norms of every example's gradient, holding no more than a chunk beside the workspace."""
     pieces = call.closed_norms(p)
     if pieces is not None:
         return Measured(call, pieces, None)
-    kept: list[tuple[Tensor, ...]] | None = (
-        [] if call.example_bytes * call.num_examples <= spare_bytes else None
-    )
     columns: list[list[Tensor]] = [[] for _ in call.slots]
+    kept: Matrices | None = None
     for start, stop in call.chunks:
-        tensors = call.gradients(start, stop)
-        for column, tensor in zip(columns, tensors, strict=True):
-            column.append(row_norms(tensor.reshape(stop - start, -1), p))
-        if kept is not None:
-            kept.append(tensors)
+        into = None if kept is None else tuple(matrix[start:stop] for matrix in kept)
+        matrices = call.rows(start, stop, into)
+        for column, matrix in zip(columns, matrices, strict=True):
+            column.append(row_norms(matrix, p))
+        if start == 0:  # when widths are known
+            kept = workspace.matrices(call.num_examples, matrices)
+            into = None if kept is None else tuple(matrix[:stop] for matrix in kept)
+        for place, matrix in zip(into or (), matrices, strict=into is not None):
+            if place is not matrix:
+                place.copy_(matrix)
     norms = [column[0] if len(column) == 1 else torch.cat(column) for column in columns]
-    return Measured(call, norms, None if kept is None else tuple(kept))
+    return Measured(call, norms, kept)
 
 
-def _weighted(weights: Tensor, tensor: Tensor) -> Tensor:
-    return torch.mv(tensor.reshape(len(weights), -1).t(), weights).view(tensor.shape[1:])
+def _shaped_rows(call: AbstractCall, start: int, stop: int) -> tuple[Tensor, ...]:
+    return tuple(call.shaped(place, matrix) for place, matrix in enumerate(call.rows(start, stop)))

@@ -9,11 +9,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-from ggdp.training.clipping.call import AbstractCall
-from ggdp.training.clipping.linear import Slots, gram_norms
+from ggdp.training.clipping.call import AbstractCall, Matrices
+from ggdp.training.clipping.linear import Slots, gram_is_cheaper, gram_norms
 from ggdp.training.clipping.norms import row_norms
 from ggdp.training.clipping.site import AbstractSite
 
+# From so many channels on, patches are copied faster channel by channel than position by position.
+_MANY_CHANNELS = 4
 _CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 
 
@@ -84,6 +86,7 @@ class ConvolutionCall(AbstractCall):
         self._outputs = cotangent.shape[1] // geometry.groups
         self._positions = cotangent.shape[2:].numel()
         self._patch = activation.shape[1] // geometry.groups * torch.Size(geometry.kernel).numel()
+        self._channels_last = geometry.groups == 1 and activation.shape[1] >= _MANY_CHANNELS
 
     @property
     def device(self) -> torch.device:
@@ -97,39 +100,44 @@ class ConvolutionCall(AbstractCall):
         return (weight + self.cotangent.shape[1]) * self.cotangent.element_size()
 
     def closed_norms(self, p: float) -> list[Tensor] | None:
-        """At p = 2, the Gram identity where it saves work though sums must be found anew; otherwise None.
-
-        Multiply-adds per example and group, with T positions, patches of K and O outputs: writing the gradient
-        down takes T K O, and a few passes over K O numbers; the identity T^2 (K + O), and T K O for the sum.
-        """
-        positions, patch, outputs = self._positions, self._patch, self._outputs
+        """At p = 2, the Gram identity where it is cheaper; otherwise None."""
         if p != 2.0 or self._slots.weight is None:
             return None
-        if positions * positions * (patch + outputs) + positions * patch * outputs >= patch * outputs * (
-            positions + 16
-        ):
+        if not gram_is_cheaper(self._positions, self._patch, self._outputs):
             return None
         weight = []
         for start, stop in self.chunks:
-            cotangent, patches = self._rows(start, stop)
-            norms = gram_norms(patches.transpose(1, 2), cotangent.transpose(1, 2))
+            cotangent, patches = self._factors(start, stop)
+            norms = gram_norms(patches, cotangent.transpose(1, 2))
             weight.append(row_norms(norms.view(stop - start, -1), 2.0))
         pieces = [torch.cat(weight)]
         if self._slots.bias is not None:
             pieces.append(row_norms(self.cotangent.flatten(2).sum(dim=2), 2.0))
         return pieces
 
-    def gradients(self, start: int, stop: int) -> tuple[Tensor, ...]:
+    def rows(self, start: int, stop: int, into: Matrices | None = None) -> Matrices:
         """See `AbstractCall`."""
-        tensors = []
+        matrices = []
         if self._slots.weight is not None:
-            cotangent, patches = self._rows(start, stop)
-            product = torch.bmm(cotangent, patches.transpose(1, 2))
-            shape = (stop - start, self.cotangent.shape[1], -1, *self._geometry.kernel)
-            tensors.append(product.view(shape))
+            cotangent, patches = self._factors(start, stop)
+            if into is None:
+                matrices.append(torch.bmm(cotangent, patches).view(stop - start, -1))
+            else:
+                torch.bmm(cotangent, patches, out=into[0].view(len(cotangent), self._outputs, -1))
+                matrices.append(into[0])
         if self._slots.bias is not None:
-            tensors.append(self.cotangent[start:stop].flatten(2).sum(dim=2))
-        return tuple(tensors)
+            matrices.append(self.cotangent[start:stop].flatten(2).sum(dim=2))
+        return tuple(matrices)
+
+    def shaped(self, place: int, flat: Tensor) -> Tensor:
+        """See `AbstractCall`; the weight comes first, if it is trained at all."""
+        if place or self._slots.weight is None:
+            return flat
+        lead, kernel = flat.shape[:-1], self._geometry.kernel
+        if not self._channels_last:
+            return flat.view(*lead, self.cotangent.shape[1], -1, *kernel)
+        weight = flat.view(*lead, self.cotangent.shape[1], *kernel, -1)
+        return weight.movedim(-1, len(lead) + 1).contiguous()
 
     def weighted_sum(self, weights: Tensor) -> tuple[Tensor, ...]:
         """The layer's ordinary weight gradient, of cotangents that carry the weights."""
@@ -152,20 +160,37 @@ class ConvolutionCall(AbstractCall):
         )
         return tuple(tensor for tensor in (weight, bias) if tensor is not None)
 
-    def _rows(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        """Cotangents (examples * groups, outputs, positions) and patches (examples * groups, K, positions)."""
-        rows = (stop - start) * self._geometry.groups
-        cotangent = self.cotangent[start:stop].reshape(rows, self._outputs, self._positions)
-        patches = _patches(self.activation[start:stop], self._geometry, self.cotangent.shape[2:])
-        return cotangent, patches.reshape(rows, self._patch, self._positions)
+    def _factors(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        """Cotangents (examples * groups, outputs, positions) and patches (examples * groups, positions, K)."""
+        how, spatial = self._geometry, self.cotangent.shape[2:]
+        cotangent = self.cotangent[start:stop].reshape(-1, self._outputs, self._positions)
+        activation = self.activation[start:stop]
+        if self._channels_last:
+            patches = _windows(activation.movedim(1, -1), 1, how, spatial)
+            return cotangent, patches.reshape(-1, self._positions, self._patch)
+        patches = _windows(activation, 2, how, spatial).reshape(-1, self._patch, self._positions)
+        return cotangent, patches.transpose(1, 2)
 
 
-def _patches(activation: Tensor, how: Geometry, positions: torch.Size) -> Tensor:
-    """The input under the kernel at every position, (n, channels, *kernel, *positions): a view if nothing is padded."""
+def _windows(activation: Tensor, first: int, how: Geometry, positions: torch.Size) -> Tensor:
+    """What lies under the kernel at every position: a view of a padded copy.
+
+    Spatial dimensions start at `first`. Channels last (first = 1) give (n, *positions, *kernel, channels), where
+    a row of the kernel and its channels are one run in memory; channels first (first = 2) give
+    (n, channels, *kernel, *positions), where a row of positions is, which suits few channels.
+    """
+    dimensions = len(positions)
+    after = activation.dim() - first - dimensions
     if any(how.padding):
-        activation = F.pad(activation, [side for pad in reversed(how.padding) for side in (pad, pad)])
-    rows, channels, *steps = activation.stride()
+        sides = [side for pad in reversed(how.padding) for side in (pad, pad)]
+        activation = F.pad(activation, [0, 0] * after + sides)
+    activation = activation.contiguous()
+    strides = activation.stride()
+    spatial = strides[first : first + dimensions]
+    within = tuple(step * dilation for step, dilation in zip(spatial, how.dilation, strict=True))
+    along = tuple(step * stride for step, stride in zip(spatial, how.stride, strict=True))
+    if after:
+        shape = (activation.shape[0], *positions, *how.kernel, activation.shape[-1])
+        return activation.as_strided(shape, (strides[0], *along, *within, 1), activation.storage_offset())
     shape = (*activation.shape[:2], *how.kernel, *positions)
-    within = tuple(step * dilation for step, dilation in zip(steps, how.dilation, strict=True))
-    along = tuple(step * stride for step, stride in zip(steps, how.stride, strict=True))
-    return activation.as_strided(shape, (rows, channels, *within, *along), activation.storage_offset())
+    return activation.as_strided(shape, (*strides[:2], *within, *along), activation.storage_offset())

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ggdp.training.clipping.call import AbstractCall
+from ggdp.training.clipping.call import AbstractCall, Matrices
 from ggdp.training.clipping.norms import row_norms
 from ggdp.training.clipping.site import AbstractSite
 
@@ -91,14 +91,18 @@ class EmbeddingCall(AbstractCall):
         sums = torch.zeros_like(cotangent).index_add_(0, groups.reshape(-1), cotangent)
         return [row_norms(sums.view(n, -1), p)]
 
-    def gradients(self, start: int, stop: int) -> tuple[Tensor, ...]:
+    def rows(self, start: int, stop: int, into: Matrices | None = None) -> Matrices:
         """The whole table for each example, needed only where another layer shares it."""
         n = stop - start
         offsets = torch.arange(0, n * self._num_rows, self._num_rows, device=self.device)
         cotangent = self._cotangent[start:stop].flatten(0, 1)
         table = cotangent.new_zeros(n * self._num_rows, cotangent.shape[1])
         table.index_add_(0, (self._tokens[start:stop] + offsets.unsqueeze(1)).view(-1), cotangent)
-        return (table.view(n, self._num_rows, -1),)
+        return (table.view(n, -1),)
+
+    def shaped(self, place: int, flat: Tensor) -> Tensor:
+        """See `AbstractCall`."""
+        return flat.view(*flat.shape[:-1], self._num_rows, -1)
 
     def weighted_sum(self, weights: Tensor) -> tuple[Tensor, ...]:
         """See `AbstractCall`."""

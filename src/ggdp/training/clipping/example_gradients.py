@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sums of clipped per-example gradients from ordinary forward and backward passes of an ordinary model."""
 
-from typing import Any, Final, Literal
+import math
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,9 +15,7 @@ from ggdp.training.clipping.model_sites import layers_of, sites_of
 from ggdp.training.clipping.norms import combined, factors, margin
 from ggdp.training.clipping.refusals import NonFiniteGradientError, UnsupportedModelError
 from ggdp.training.clipping.site import Pass, Tape
-
-# Per-example gradients that fit here altogether are kept between measuring and summing.
-_SPARE_BYTES: Final = {"cpu": 1 << 25, "cuda": 1 << 30}
+from ggdp.training.clipping.workspace import Workspace
 
 
 class ExampleGradients:
@@ -69,7 +68,7 @@ class ExampleGradients:
         self.parameters: tuple[nn.Parameter, ...] = tuple(p for p in model.parameters() if p.requires_grad)
         if not self.parameters:
             raise UnsupportedModelError("the model has no trainable parameters; nothing can be clipped")
-        self._tape = Tape()
+        self._tape, self._workspace = Tape(), Workspace()
         self._is_mean = loss_reduction == "mean"
         numbers = {parameter: number for number, parameter in enumerate(self.parameters)}
         self._sites = sites_of(model, numbers, self._tape, batch_first=batch_first)
@@ -138,33 +137,33 @@ class ExampleGradients:
     def _clipped(self, each: Pass, clipping: Clipping) -> tuple[dict[int, Tensor], Tensor]:
         """The clipped sums of one pass by parameter, and its examples' norms."""
         p, count = clipping.norm, each.calls[0].num_examples
-        spare = _SPARE_BYTES.get(each.calls[0].device.type, _SPARE_BYTES["cuda"])
+        self._workspace.clear()
         layers: dict[int, list[Measured]] = {}
         for call in _disjoint(each.calls):
-            measured = measure(call, p, spare)
-            spare -= measured.kept_bytes
+            measured = measure(call, p, self._workspace)
             layers.setdefault(self._layer_of_slot[call.slots[0]], []).append(measured)
-        scale = float(count) if self._is_mean else 1.0
-        by_layer = {
-            layer: combined([piece for measured in group for piece in measured.pieces], p)
+        pieces = {
+            layer: [piece for measured in group for piece in measured.pieces]
             for layer, group in layers.items()
         }
-        norms = combined(list(by_layer.values()), p)
-        if scale != 1.0:
-            norms = norms * scale
+        # Cotangents of a mean loss are short of the examples' own by 1 / count; norms and factors make up for it:
+        # count * min(1, C / (count * norm)) = min(count, C / norm).
+        scale = float(count) if self._is_mean else 1.0
+        aim = 1.0 - margin(self.parameters[0].dtype, each.calls[0].device)
+        norms = combined([piece for group in pieces.values() for piece in group], p)
         _check_finite(norms)
-        shortfall = margin(self.parameters[0].dtype, norms.device)
         if clipping.per_layer:
-            share = clipping.layer_norm(self._num_layers) / scale
-            weights = {layer: factors(own, share, shortfall) * scale for layer, own in by_layer.items()}
+            share = clipping.layer_norm(self._num_layers) * aim
+            weights = {
+                layer: factors(combined(group, p), share, most=scale) for layer, group in pieces.items()
+            }
         else:
-            flat = factors(norms, clipping.clip_norm, shortfall) * scale
-            weights = dict.fromkeys(by_layer, flat)
+            weights = dict.fromkeys(layers, factors(norms, clipping.clip_norm * aim, most=scale))
         sums: dict[int, Tensor] = {}
         for layer, group in layers.items():
             for measured in group:
                 sums.update(zip(measured.call.slots, measured.weighted_sum(weights[layer]), strict=True))
-        return sums, norms
+        return sums, norms if scale == 1.0 else norms * scale
 
 
 def _disjoint(calls: list[AbstractCall]) -> list[AbstractCall]:
@@ -189,7 +188,7 @@ def _disjoint(calls: list[AbstractCall]) -> list[AbstractCall]:
 
 
 def _check_finite(norms: Tensor) -> None:
-    if not bool(norms.sum().isfinite()):  # the only wait for the device
+    if not math.isfinite(norms.sum().item()):  # the only wait for the device
         bad = int((~norms.isfinite()).sum())
         if bad:
             raise NonFiniteGradientError(

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.func import functional_call, vjp, vmap
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from ggdp.training.clipping.call import AbstractCall
+from ggdp.training.clipping.call import AbstractCall, Matrices
 from ggdp.training.clipping.refusals import UnsupportedModelError
 from ggdp.training.clipping.site import AbstractSite
 
@@ -133,7 +133,7 @@ class FunctionalCall(AbstractCall):
     def closed_norms(self, p: float) -> None:
         """None: nothing is known of the module."""
 
-    def gradients(self, start: int, stop: int) -> tuple[Tensor, ...]:
+    def rows(self, start: int, stop: int, into: Matrices | None = None) -> Matrices:
         """See `AbstractCall`."""
         rows = slice(start, stop)
         if self._site.can_vmap:
@@ -144,7 +144,11 @@ class FunctionalCall(AbstractCall):
         if not self._site.can_vmap:
             outputs, gradients = self._looped(rows)
         self._check(outputs, self._output[rows])
-        return tuple(gradients[name] for name in self._values)
+        return tuple(gradients[name].reshape(stop - start, -1) for name in self._values)
+
+    def shaped(self, place: int, flat: Tensor) -> Tensor:
+        """See `AbstractCall`."""
+        return flat.view(*flat.shape[:-1], *list(self._values.values())[place].shape)
 
     def weighted_sum(self, weights: Tensor) -> tuple[Tensor, ...]:
         """The module's ordinary gradient, of cotangents that carry the weights."""

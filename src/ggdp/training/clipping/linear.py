@@ -8,9 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ggdp.training.clipping.call import AbstractCall
-from ggdp.training.clipping.norms import row_norms
+from ggdp.training.clipping.call import AbstractCall, Matrices
+from ggdp.training.clipping.norms import in_range, row_norms
 from ggdp.training.clipping.site import AbstractSite
+
+
+_GRAM_ADVANTAGE = 3
 
 
 class Slots(NamedTuple):
@@ -94,15 +97,22 @@ class LinearCall(AbstractCall):
         weight = norms * inputs
         return [weight] if self._slots.bias is None else [weight, norms]
 
-    def gradients(self, start: int, stop: int) -> tuple[Tensor, ...]:
+    def rows(self, start: int, stop: int, into: Matrices | None = None) -> Matrices:
         """See `AbstractCall`."""
         cotangent = self.cotangent[start:stop]
-        tensors = []
+        matrices = []
         if self._slots.weight is not None:
-            tensors.append(cotangent.unsqueeze(2) * self.activation[start:stop].unsqueeze(1))
+            products = cotangent.unsqueeze(2) * self.activation[start:stop].unsqueeze(1)
+            matrices.append(products.flatten(1))
         if self._slots.bias is not None:
-            tensors.append(cotangent)
-        return tuple(tensors)
+            matrices.append(cotangent)
+        return tuple(matrices)
+
+    def shaped(self, place: int, flat: Tensor) -> Tensor:
+        """See `AbstractCall`; the weight comes first, if it is trained at all."""
+        if place or self._slots.weight is None:
+            return flat
+        return flat.view(*flat.shape[:-1], self.cotangent.shape[-1], self.activation.shape[-1])
 
     def weighted_sum(self, weights: Tensor) -> tuple[Tensor, ...]:
         """See `AbstractCall`."""
@@ -122,7 +132,7 @@ class SequenceCall(LinearCall):
         if p != 2.0 or self._slots.weight is None:
             return None
         positions, outputs = self.cotangent.shape[1:]
-        if positions * (self.activation.shape[-1] + outputs) >= self.activation.shape[-1] * outputs:
+        if not gram_is_cheaper(positions, self.activation.shape[-1], outputs):
             return None
         norms = [
             gram_norms(self.activation[start:stop], self.cotangent[start:stop])
@@ -138,15 +148,20 @@ class SequenceCall(LinearCall):
         size = max(1, (1 << 20) // (2 * positions**2 * self.cotangent.element_size()))
         return [(start, min(start + size, self.num_examples)) for start in range(0, self.num_examples, size)]
 
-    def gradients(self, start: int, stop: int) -> tuple[Tensor, ...]:
+    def rows(self, start: int, stop: int, into: Matrices | None = None) -> Matrices:
         """See `AbstractCall`."""
         cotangent = self.cotangent[start:stop]
-        tensors = []
+        matrices = []
         if self._slots.weight is not None:
-            tensors.append(torch.bmm(cotangent.transpose(1, 2), self.activation[start:stop]))
+            activation, shape = self.activation[start:stop], (stop - start, self.cotangent.shape[2], -1)
+            if into is None:
+                matrices.append(torch.bmm(cotangent.transpose(1, 2), activation).flatten(1))
+            else:
+                torch.bmm(cotangent.transpose(1, 2), activation, out=into[0].view(shape))
+                matrices.append(into[0])
         if self._slots.bias is not None:
-            tensors.append(cotangent.sum(dim=1))
-        return tuple(tensors)
+            matrices.append(cotangent.sum(dim=1))
+        return tuple(matrices)
 
     def weighted_sum(self, weights: Tensor) -> tuple[Tensor, ...]:
         """See `AbstractCall`."""
@@ -159,20 +174,32 @@ class SequenceCall(LinearCall):
         return tuple(tensors)
 
 
+def gram_is_cheaper(positions: int, inputs: int, outputs: int) -> bool:
+    """Whether two T x T Gram matrices, T^2 (I + O) products, beat a gradient, T I O, by a factor that pays
+    for finding the weighted sum from scratch."""
+    return _GRAM_ADVANTAGE * positions * (inputs + outputs) < inputs * outputs
+
+
 def gram_norms(activation: Tensor, cotangent: Tensor) -> Tensor:
     """|sum_t g_t^T a_t|_2 of each example from sum_ts (g_t . g_s)(a_t . a_s), (n, T, I) and (n, T, O) in.
 
-    Where the outer products cancel, the square n^2 of the norm carries the rounding of B^2, B = sum_t |g_t| |a_t|.
-    Errors of T^2 terms are independent, so that 4 eps B^2 more than covers them; it is added, to keep
-    the norm from falling short. Both sides are scaled to entries of at most 1 first: no square overflows.
+    Where the outer products cancel, the square n^2 of the norm carries the rounding of B^2, with
+    B = sum_t |g_t| |a_t|. Errors of T^2 terms are independent, so that 4 eps B^2 more than covers them; it is
+    added, to keep the norm from falling short. Where squares may leave the range, both sides are scaled first.
     """
+    if not cotangent.is_cuda:  # which a look at the outcome would make wait
+        norms = _unscaled_gram_norms(activation, cotangent)
+        if in_range(norms, activation.shape[1] ** 2, 4.0):
+            return norms
     tiny = torch.finfo(cotangent.dtype).tiny
-    largest = [tensor.abs().amax(dim=(1, 2), keepdim=True) for tensor in (activation, cotangent)]
-    a, g = (
-        tensor / top.clamp_min(tiny) for tensor, top in zip((activation, cotangent), largest, strict=True)
-    )
-    products_a, products_g = torch.bmm(a, a.transpose(1, 2)), torch.bmm(g, g.transpose(1, 2))
-    diagonals = (products_a.diagonal(dim1=1, dim2=2) * products_g.diagonal(dim1=1, dim2=2)).sqrt()
-    slack = 4.0 * torch.finfo(cotangent.dtype).eps * diagonals.sum(dim=1).square()
-    squares = (products_a * products_g).sum(dim=(1, 2)).clamp_min(0.0)
-    return (squares + slack).sqrt() * largest[0].view(-1) * largest[1].view(-1)
+    tops = [each.abs().amax(dim=(1, 2)).clamp_min(tiny) for each in (activation, cotangent)]
+    scaled = (each / top.view(-1, 1, 1) for each, top in zip((activation, cotangent), tops, strict=True))
+    return _unscaled_gram_norms(*scaled) * tops[0] * tops[1]
+
+
+def _unscaled_gram_norms(activation: Tensor, cotangent: Tensor) -> Tensor:
+    products = torch.bmm(activation, activation.transpose(1, 2))
+    products.mul_(torch.bmm(cotangent, cotangent.transpose(1, 2)))
+    bound = products.diagonal(dim1=1, dim2=2).sqrt().sum(dim=1)
+    squares = products.sum(dim=(1, 2)).clamp_min_(0.0)
+    return squares.addcmul_(bound, bound, value=4.0 * torch.finfo(cotangent.dtype).eps).sqrt_()

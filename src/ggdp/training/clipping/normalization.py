@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ggdp.training.clipping.call import AbstractCall
+from ggdp.training.clipping.call import AbstractCall, Matrices
 from ggdp.training.clipping.linear import Slots
 from ggdp.training.clipping.norms import row_norms
 from ggdp.training.clipping.site import AbstractSite
@@ -101,9 +101,13 @@ class AffineCall(AbstractCall):
         """See `AbstractCall`."""
         return [row_norms(tensor.flatten(1), p) for tensor in self._tensors]
 
-    def gradients(self, start: int, stop: int) -> tuple[Tensor, ...]:
+    def rows(self, start: int, stop: int, into: Matrices | None = None) -> Matrices:
         """See `AbstractCall`."""
-        return tuple(tensor[start:stop] for tensor in self._tensors)
+        return tuple(tensor[start:stop].flatten(1) for tensor in self._tensors)
+
+    def shaped(self, place: int, flat: Tensor) -> Tensor:
+        """See `AbstractCall`."""
+        return flat.view(*flat.shape[:-1], *self._tensors[place].shape[1:])
 
     def weighted_sum(self, weights: Tensor) -> tuple[Tensor, ...]:
         """See `AbstractCall`."""

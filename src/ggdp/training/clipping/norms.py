@@ -6,22 +6,22 @@ their largest entry m first, |x|_p = m * |x/m|_p, unless a look at the unscaled 
 """
 
 import math
+from functools import reduce
 
 import torch
 from torch import Tensor
 
-# Below this many bytes a float64 copy costs less than the further passes of scaling.
-_SMALL_BYTES = 1 << 18
-# float32 squares (and powers up to 6) stay inside the range of float64: (2^-149)^6 > 2^-1022, (2^128)^6 < 2^1024.
-_WIDE_EXPONENT = 6.0
+_TINY_EPS = {
+    dtype: (torch.finfo(dtype).tiny, torch.finfo(dtype).eps) for dtype in (torch.float32, torch.float64)
+}
 
 
 def row_norms(rows: Tensor, p: float) -> Tensor:
     """The l_p norm of every row of an (n, d) matrix, as n numbers of float32 at least.
 
     Guarantees:
-        Relative error below `margin(...)` for every finite row whose norm is a normal number: nothing overflows
-        and nothing vanishes on the way. A NaN or infinite entry gives a NaN or infinite norm.
+        Relative error below `margin(...)` for every finite row whose norm is a normal number: nothing
+        overflows and nothing vanishes on the way. A NaN or infinite entry gives a NaN or infinite norm.
     """
     if rows.dtype in (torch.float16, torch.bfloat16):
         rows = rows.float()
@@ -31,41 +31,38 @@ def row_norms(rows: Tensor, p: float) -> Tensor:
         return rows.abs().amax(dim=1)
     if p == 1.0:
         return rows.abs().sum(dim=1)
-    small = rows.numel() * rows.element_size() <= _SMALL_BYTES
-    if p == 2.0 and small and rows.dtype == torch.float32:
-        return torch.linalg.vector_norm(rows, 2, dim=1, dtype=torch.float64).float()
-    return _unscaled_norms(rows, p) if small and not rows.is_cuda else _scaled_norms(rows.abs(), p)
+    if rows.is_cuda:  # which a look at the sums would make wait
+        return _scaled_norms(rows.abs(), p)
+    norms = _unscaled_norms(rows, p)
+    return norms if in_range(norms, rows.shape[1], p) else _scaled_norms(rows.abs(), p)
 
 
 def combined(pieces: list[Tensor], p: float) -> Tensor:
     """The l_p norms of vectors given by the l_p norms of their pieces, (n,) each."""
-    if len(pieces) == 1:
-        return pieces[0]
-    table = torch.stack(pieces, dim=1)
-    if p <= _WIDE_EXPONENT and table.dtype == torch.float32:
-        wide = table.double()
-        if p == 1.0:
-            return wide.sum(dim=1).float()
-        if p == 2.0:
-            return torch.linalg.vector_norm(wide, 2, dim=1).float()
-        return wide.pow_(p).sum(dim=1).pow_(1.0 / p).float()
-    return row_norms(table, p)
+    if p == 2.0 and len(pieces) <= 4:
+        return reduce(torch.hypot, pieces)  # which neither overflows nor underflows
+    return pieces[0] if len(pieces) == 1 else row_norms(torch.stack(pieces, dim=1), p)
+
+
+def in_range(norms: Tensor, terms: int, p: float) -> bool:
+    """Whether no sum of powers behind these norms came near an end of the range.
+
+    A term below the least normal number t may be lost. With d terms to a row at most d * t is lost, which
+    does not matter beside a sum of d * t / eps. One look at the smallest and largest norm decides.
+    """
+    if not norms.numel():
+        return True
+    tiny, eps = _TINY_EPS[norms.dtype]
+    least, most = norms.aminmax()
+    return least.item() > (terms * tiny / eps) ** (1.0 / p) and most.item() < math.inf
 
 
 def _unscaled_norms(rows: Tensor, p: float) -> Tensor:
-    """The plain formula, and the scaled one only where some sum came near an end of the range.
-
-    A term below the least normal number t may be lost. With d terms to a row at most d * t is lost, which does
-    not matter beside a sum of d * t / eps. One look at the smallest and largest sum decides.
-    """
-    sizes = rows.abs()
-    sums = _power_sums(sizes, p)
-    info = torch.finfo(rows.dtype)
-    if sums.numel():
-        least, most = sums.aminmax()
-        if not (least.item() > rows.shape[1] * info.tiny / info.eps and most.item() < info.max):
-            return _scaled_norms(sizes, p)
-    return sums.pow_(1.0 / p)
+    """The plain formula."""
+    if p == 2.0:
+        norms: Tensor = torch.linalg.vector_norm(rows, 2, dim=1)
+        return norms
+    return _power_sums(rows.abs(), p).pow_(1.0 / p)
 
 
 def _scaled_norms(sizes: Tensor, p: float) -> Tensor:
@@ -73,7 +70,7 @@ def _scaled_norms(sizes: Tensor, p: float) -> Tensor:
     largest = sizes.amax(dim=1)
     if math.isinf(p):
         return largest
-    sizes.div_(largest.clamp_min(torch.finfo(sizes.dtype).tiny).unsqueeze(1))
+    sizes.div_(largest.clamp_min(_TINY_EPS[sizes.dtype][0]).unsqueeze(1))
     return _power_sums(sizes, p).pow_(1.0 / p).mul_(largest)
 
 
@@ -114,6 +111,6 @@ def margin(dtype: torch.dtype, device: torch.device) -> float:
     return 2.0**-6
 
 
-def factors(norms: Tensor, bound: float, shortfall: float) -> Tensor:
-    """min(1, C (1 - shortfall) / norm) for every example, a zero norm giving 1."""
-    return (bound * (1.0 - shortfall) / norms).clamp_(max=1.0)
+def factors(norms: Tensor, bound: float, most: float) -> Tensor:
+    """min(most, bound / norm) for every example, a zero norm giving the most."""
+    return (bound / norms).clamp_(max=most)

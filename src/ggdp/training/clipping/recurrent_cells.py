@@ -48,11 +48,11 @@ class LSTM(torch.autograd.Function):
         length, n, size = len(x), len(state), w_hh.shape[1]
         states, cells = (start.new_empty(length + 1, n, size) for start in (state, cell))
         states[0], cells[0] = state, cell
-        recurrent, squashed = w_hh.t(), state.new_empty(n, size)
+        recurrent, squashed = w_hh.t(), state.new_empty(length, n, size)
         halves = gates.view(length, n, 2, 2 * size)
         four = gates.view(length, n, 4, size)
         i, f, g, o = (four[:, :, k].unbind(0) for k in range(4))
-        h, c = states.unbind(0), cells.unbind(0)
+        h, c, s = states.unbind(0), cells.unbind(0), squashed.unbind(0)
         for t, (pre, both) in enumerate(zip(gates.unbind(0), halves[:, :, 0].unbind(0), strict=True)):
             pre.addmm_(h[t], recurrent)
             both.sigmoid_()
@@ -60,9 +60,9 @@ class LSTM(torch.autograd.Function):
             o[t].sigmoid_()
             torch.mul(f[t], c[t], out=c[t + 1])
             c[t + 1].addcmul_(i[t], g[t])
-            torch.tanh(c[t + 1], out=squashed)
-            torch.mul(o[t], squashed, out=h[t + 1])
-        ctx.save_for_backward(x, gates, states, cells, w_ih, w_hh)
+            torch.tanh(c[t + 1], out=s[t])
+            torch.mul(o[t], s[t], out=h[t + 1])
+        ctx.save_for_backward(x, gates, states, cells, squashed, w_ih, w_hh)
         ctx.note = note
         return states[1:], cells[-1].clone()
 
@@ -70,17 +70,16 @@ class LSTM(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, states_cotangent: Tensor, cell_cotangent: Tensor) -> tuple[Tensor | None, ...]:
         """Cotangents of input and initial states."""
-        x, gates, states, cells, w_ih, w_hh = ctx.saved_tensors
+        x, gates, states, cells, squashed, w_ih, w_hh = ctx.saved_tensors
         length, n, size = len(x), states.shape[1], states.shape[2]
         i, f, g, o = gates.view(length, n, 4, size).unbind(2)
-        squashed = cells[1:].tanh()
-        to_cell = (1.0 - squashed.square()).mul_(o)
-        cotangents = torch.empty_like(gates)
+        one = gates.new_ones(())
+        to_cell = torch.addcmul(one, squashed, squashed, value=-1.0).mul_(o)
+        cotangents = torch.addcmul(gates, gates, gates, value=-1.0)  # the derivative s - s^2 of a sigmoid
         rates = cotangents.view(length, n, 4, size)
-        torch.mul(g, i, out=rates[:, :, 0]).mul_(1.0 - i)
-        torch.mul(cells[:-1], f, out=rates[:, :, 1]).mul_(1.0 - f)
-        torch.mul(1.0 - g.square(), i, out=rates[:, :, 2])
-        torch.mul(squashed, o, out=rates[:, :, 3]).mul_(1.0 - o)
+        torch.addcmul(one, g, g, value=-1.0, out=rates[:, :, 2])
+        for place, factor in enumerate((g, cells[:-1], i, squashed)):
+            rates[:, :, place].mul_(factor)
         inner, outer = rates[:, :, :3].unbind(0), rates[:, :, 3].unbind(0)
         every, forget, through = cotangents.unbind(0), f.unbind(0), to_cell.unbind(0)
         incoming, dc, dh = states_cotangent.unbind(0), cell_cotangent.clone(), None
