@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/training.md: its code runs, and its figures are what the library says."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from ggdp import calibrate_scale
+
+PAGE = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+ROWS = re.findall(r"^\| ([\d.]+), ([\d.]+) \| (exact|certified).* \| ([\d.]+) \|$", PAGE, re.MULTILINE)
+
+
+def test_the_blocks_run_one_after_the_other_and_what_they_assert_holds(capsys):
+    assert len(BLOCKS) == 4
+    names = {}
+    for block in BLOCKS:
+        exec(compile(block, "docs/training.md", "exec"), names)
+    assert len(capsys.readouterr().out.splitlines()) == 3 + 2
+
+
+@pytest.mark.parametrize(("beta", "norm", "known", "std"), ROWS)
+def test_the_noise_that_a_row_of_the_table_names_is_what_calibration_finds(beta, norm, known, std):
+    found = calibrate_scale(
+        beta=float(beta), epsilon=2.0, delta=1e-6, rate=0.01, steps=2000, norm=float(norm), dimension=25_000
+    )
+    assert found.noise.std == pytest.approx(float(std), abs=6e-4)
+    assert (known == "certified") == (found.achieved.method == "certified renyi")
+
+
+def test_the_table_has_its_six_rows():
+    assert len(ROWS) == 6
