@@ -20,15 +20,23 @@ def test_the_embedded_task_learns_and_leaves_record_and_picture(ggdp, tmp_path):
     assert found["kind"] == "training run"
     assert found["task"] == "digits"
     assert found["accuracy"] > 0.6
-    assert found["num_parameters"] == 6090
+    assert found["plan"]["dimension"] == 6090
     assert found["epsilon"]["lower"] <= found["epsilon"]["upper"] <= 8.0
-    assert len(found["epochs"]) == found["epochs"][-1]["epoch"] >= 12
+    assert len(found["rows"]) == found["rows"][-1]["epoch"] >= 12
     assert found["seeded"]
     assert any("not private" in caveat for caveat in found["caveats"])
     assert {"ggdp", "python", "numpy", "torch"} <= set(found["versions"])
     assert "test accuracy" in done.out
     assert "epoch 12: epsilon" in done.err
     assert "note: noise from a seed" in done.err
+
+
+def test_the_record_makes_a_report(ggdp, tmp_path):
+    record, page = tmp_path / "run.json", tmp_path / "run.html"
+    assert ggdp(*ADULT[:-2], *NOISE, "--epochs", "2", "--record", record).code == 0
+    done = ggdp("report", record, "--html", page)
+    assert done.code == 0, done.err
+    assert "A model trained by beta-DP-SGD" in page.read_text()
 
 
 def test_json_prints_one_object_and_nothing_else(ggdp):
@@ -44,7 +52,7 @@ def test_json_prints_one_object_and_nothing_else(ggdp):
 def test_a_seed_repeats_the_run_and_without_one_it_differs(ggdp):
     def accuracies(*more):
         options = ("--task", "adult", "--synthetic", *NOISE, "--epochs", "2", "--json", *more)
-        return [row["accuracy"] for row in json.loads(ggdp("train", *options).out)["epochs"]]
+        return [row["score"] for row in json.loads(ggdp("train", *options).out)["rows"]]
 
     assert accuracies("--seed", "3") == accuracies("--seed", "3")
     assert accuracies() != accuracies()
@@ -66,6 +74,7 @@ def test_physical_batches_change_nothing_that_is_published(ggdp):
         (("--beta", "1.33", "--noise-multiplier", "4"), "norm", 1.33),
         (("--beta", "3", "--noise-multiplier", "3", "--norm", "2"), "norm", 2.0),
         (("--beta", "2", "--noise-multiplier", "1.25"), "noise_multiplier", 1.25),
+        ((*NOISE, "--norm", "inf"), "norm", "inf"),
         ((*NOISE, "--clip", "0.5"), "clip_norm", 0.5),
         ((*NOISE, "--rate", "0.25"), "rate", 0.25),
         ((*NOISE, "--batch-size", "256"), "rate", 0.5),
@@ -76,14 +85,14 @@ def test_options_reach_the_run(ggdp, more, field, value):
     done = ggdp(*ADULT, "--steps", "8", "--json", *more)
     assert done.code == 0, done.err
     found = json.loads(done.out)
-    assert found[field] == pytest.approx(value)
+    assert found[field] == (value if isinstance(value, str) else pytest.approx(value))
     assert found["steps"] == 8
 
 
 def test_private_preprocessing_is_in_the_record(ggdp):
     done = ggdp("train", "--task", "cifar10", "--synthetic", "--seed", "1", *NOISE, "--steps", "8", "--json")
-    (charged,) = json.loads(done.out)["charged_preprocessing"]
-    assert charged["dimension"] == 486
+    (charged,) = json.loads(done.out)["plan"]["alongside"]["parts"]
+    assert (charged["mechanism"]["dimension"], charged["times"]) == (486, 1)
 
 
 def test_an_interrupted_run_goes_on_from_its_folder(ggdp, tmp_path, monkeypatch):
@@ -103,7 +112,7 @@ def test_an_interrupted_run_goes_on_from_its_folder(ggdp, tmp_path, monkeypatch)
     again = ggdp(*kept, "--resume", "--json")
     assert again.code == 0, again.err
     found = json.loads(again.out)
-    assert [row["accuracy"] for row in found["epochs"]] == [row["accuracy"] for row in whole["epochs"]]
+    assert [row["score"] for row in found["rows"]] == [row["score"] for row in whole["rows"]]
     assert found["epsilon"] == whole["epsilon"]
 
 

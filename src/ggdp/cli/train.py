@@ -60,7 +60,7 @@ Norm = Annotated[
     str | None,
     typer.Option(
         "--norm",
-        help="Norm in which gradients are clipped: p >= 1, inf, or matched; beta if left out.",
+        help="Clip gradients in this norm: p >= 1, inf, or matched; beta if left out. 2 suits most models.",
         parser=_norm,
         metavar="P",
     ),
@@ -153,7 +153,7 @@ def train(
     (beta-DP-SGD). Options that are left out have values that suit the task. Training stops before the
     budget is exceeded. Needs PyTorch: pip install 'ggdp[torch]'; digits also need scikit-learn.
 
-    Example: ggdp train --task digits --beta 1.5 --epsilon 3 --plot run.png
+    Example: ggdp train --task digits --beta 1.5 --norm 2 --epsilon 3 --plot run.png
     """
     import torch
 
@@ -251,7 +251,7 @@ def _print(found: dict[str, Any]) -> None:
         "clipping": f"{found['clip_norm']:g} in the l_{found['norm']:.4g} norm"
         if not isinstance(found["norm"], str)
         else f"{found['clip_norm']:g} in the l_inf norm",
-        "steps": f"{found['steps']} of {found['planned_steps']}, rate {found['rate']:.4g}",
+        "steps": f"{found['steps']} of {found['plan']['steps']}, rate {found['rate']:.4g}",
         "stopped by": found["stopped_by"],
         "seconds": f"{found['seconds']:.1f}",
     }

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 def training_figure(record: dict[str, Any]) -> "Figure":
     """Draw the record of `training_record`: the score on the left, the certified epsilon on the right."""
     figure, (score, cost) = canvas.panels(2)
-    rows = record["epochs"]
+    rows = record["rows"]
     epochs = [row["epoch"] for row in rows]
     marker = "o" if len(rows) < 2 else ""
     (style,) = canvas.styles_of([record["beta"]])
-    score.plot(epochs, [100.0 * row["accuracy"] for row in rows], marker=marker, **style)
+    score.plot(epochs, [100.0 * row["score"] for row in rows], marker=marker, **style)
     best = record["best"]
     score.plot(
         [best["epoch"]],
@@ -28,7 +28,7 @@ def training_figure(record: dict[str, Any]) -> "Figure":
     )
     score.legend(frameon=False, loc="lower right")
     score.set_ylabel("test accuracy (%)")
-    cost.plot(epochs, [row["epsilon"]["upper"] for row in rows], marker=marker, **style)
+    cost.plot(epochs, [row["epsilon"] for row in rows], marker=marker, **style)
     if record["target_epsilon"] is not None:
         cost.axhline(record["target_epsilon"], color=canvas.COLOURS[1], linewidth=1.0, label="budget")
     cost.set_ylim(bottom=0.0)

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ggdp import version
+from ggdp.mechanisms import Adjacency
 
 if TYPE_CHECKING:
-    from ggdp.training.report import EpochRow, FitReport
+    from ggdp.training.report import FitReport
     from ggdp.training.tasks import Task
 
 KIND = "training run"
+SEED_CAVEAT = "noise from a seed can be removed by whoever knows it: this model is not private"
 CHOICE_CAVEAT = (
     "choosing settings, or the best epoch, by the test score is not part of epsilon; the score itself is "
     "computed on data that training does not see"
@@ -22,7 +24,7 @@ CHOICE_CAVEAT = (
 def training_record(
     task: "Task", report: "FitReport", asked: Mapping[str, Any], *, seeded: bool, synthetic: bool
 ) -> dict[str, Any]:
-    """The record of a finished run, for JSON.
+    """The record of a finished run, for JSON: a summary, then `plan` and `rows` as the run reported them.
 
     Args:
         task: what was trained.
@@ -38,43 +40,31 @@ def training_record(
         "synthetic": synthetic,
         "seeded": seeded,
         "asked": dict(asked),
+        "adjacency": str(Adjacency.ADD_REMOVE),
+        "delta": plan.delta,
+        "target_epsilon": plan.max_epsilon,
+        "epsilon": {"lower": report.last.epsilon_lower, "upper": report.last.epsilon},
         "beta": plan.noise.beta,
         "scale": plan.noise.scale,
         "noise_multiplier": plan.noise_multiplier,
         "clip_norm": plan.clip_norm,
-        "norm": plan.p if math.isfinite(plan.p) else "inf",
+        "norm": _plain(plan.p),
         "rate": plan.rate,
         "steps": report.last.steps,
-        "planned_steps": plan.steps,
-        "num_examples": plan.num_examples,
-        "num_parameters": plan.dimension,
-        "charged_preprocessing": [mechanism.to_dict() for mechanism in task.charged],
-        "adjacency": "add-remove",
-        "delta": plan.delta,
-        "target_epsilon": plan.max_epsilon,
-        "epsilon": {"lower": report.last.epsilon_lower, "upper": report.last.epsilon},
-        "method": report.method,
         "accuracy": report.last.score,
         "best": {"epoch": report.best.epoch, "accuracy": report.best.score},
-        "stopped_by": report.stopped_by,
         "seconds": report.last.seconds,
-        "epochs": [_row(row) for row in report.rows],
+        **_plain(report.to_dict()),
         "caveats": [*task.caveats, CHOICE_CAVEAT, *([SEED_CAVEAT] if seeded else [])],
         "versions": _versions(),
     }
 
 
-SEED_CAVEAT = "noise from a seed can be removed by whoever knows it: this model is not private"
-
-
-def _row(row: "EpochRow") -> dict[str, Any]:
-    return {
-        "epoch": row.epoch,
-        "steps": row.steps,
-        "epsilon": {"lower": row.epsilon_lower, "upper": row.epsilon},
-        "accuracy": row.score,
-        "seconds": row.seconds,
-    }
+def _plain(value: Any) -> Any:
+    """The value with infinity in words, because JSON has no infinity; only a norm can be infinite here."""
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items()}
+    return "inf" if value == math.inf else value
 
 
 def _versions() -> dict[str, str]:
