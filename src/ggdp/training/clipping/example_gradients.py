@@ -149,21 +149,24 @@ class ExampleGradients:
         # Cotangents of a mean loss are short of the examples' own by 1 / count; norms and factors make up for it:
         # count * min(1, C / (count * norm)) = min(count, C / norm).
         scale = float(count) if self._is_mean else 1.0
-        aim = 1.0 - margin(self.parameters[0].dtype, each.calls[0].device)
+        dtype, device = self.parameters[0].dtype, each.calls[0].device
+        aim = 1.0 - margin(dtype, device)
         norms = combined([piece for group in pieces.values() for piece in group], p)
         _check_finite(norms)
         if clipping.per_layer:
             share = clipping.layer_norm(self._num_layers) * aim
             weights = {
-                layer: factors(combined(group, p), share, most=scale) for layer, group in pieces.items()
+                layer: factors(combined(group, p), share, most=scale).to(dtype)
+                for layer, group in pieces.items()
             }
         else:
-            weights = dict.fromkeys(layers, factors(norms, clipping.clip_norm * aim, most=scale))
+            flat = factors(norms, clipping.clip_norm * aim, most=scale).to(dtype)
+            weights = dict.fromkeys(layers, flat)
         sums: dict[int, Tensor] = {}
         for layer, group in layers.items():
             for measured in group:
                 sums.update(zip(measured.call.slots, measured.weighted_sum(weights[layer]), strict=True))
-        return sums, norms if scale == 1.0 else norms * scale
+        return sums, (norms if scale == 1.0 else norms * scale).to(dtype)
 
 
 def _disjoint(calls: list[AbstractCall]) -> list[AbstractCall]:

@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Private training side by side: examples per second and memory of whole steps, each trainer in a process of its own.
+
+    python benchmarks/training.py                              # all of it on a CPU: about five minutes
+    python benchmarks/training.py --task adult --seconds 2 --json
+    python benchmarks/training.py --device cuda --task scatternet
+
+A step is everything from the batch out of the loader to the parameters moved: forward, backward, clipping, noise,
+optimizer. Trainers:
+
+    non-private      shuffled batches cut out of tensors, ordinary gradients, SGD: the limit
+    Opacus           PrivacyEngine.make_private, hooks mode, its Poisson loader (its DPLSTM in place of nn.LSTM)
+    Opacus, no loader   the same engine fed with ready batches: its gradient work alone
+    ggdp, beta b     ggdp.torch.make_private with a seeded generator, as Opacus's noise is by default
+    ggdp, secure     the same at beta = 2 with unpredictable batches and noise, ggdp's default
+
+Every round runs all trainers of a task one after another, so that a busy machine slows all of them; the median round
+counts. *peak* is the resident memory of the whole process at its largest, libraries included, *growth* what training
+added to it (on a GPU both are of tensors).
+
+Where the time goes (one core, the private step against the non-private one): forward and backward cost as much as
+ordinary ones without their weight gradients; measuring costs one product per layer of the size of a weight gradient
+(nothing of the kind for linear layers on plain vectors), and summing one pass over gradients that were kept, or one
+more such product. So the limit for sequences and convolutions is about the speed of ordinary training.
+"""
+
+import argparse
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+CLIP_NORM, NOISE_MULTIPLIER, LEARNING_RATE = 1.0, 1.0, 0.05
+TRAINERS = ("non-private", "Opacus", "Opacus, no loader", "ggdp, beta 2", "ggdp, beta 1.5", "ggdp, secure")
+TASKS = {  # examples in the training set, expected batch
+    "adult": (32_561, 256),
+    "digits": (1_437, 256),
+    "imdb": (25_000, 32),
+    "scatternet": (50_000, 8192),
+}
+
+
+@dataclass(frozen=True)
+class Record:
+    """One trainer on one task, one round; None where a thing did not work."""
+
+    task: str
+    trainer: str
+    examples_per_second: float | None
+    peak_mib: float | None
+    growth_mib: float | None
+    failure: str | None = None
+
+
+def main() -> None:
+    arguments = _arguments()
+    if arguments.one:
+        print(json.dumps(asdict(_measured(*arguments.one, arguments))))
+        return
+    tasks = [arguments.task] if arguments.task else [name for name in TASKS if name != "scatternet"]
+    records = [
+        _in_a_process(task, trainer, arguments)
+        for task in tasks
+        for _ in range(arguments.rounds)
+        for trainer in TRAINERS
+    ]
+    if arguments.json:
+        print(json.dumps({"machine": _machine(), "records": [asdict(each) for each in records]}, indent=1))
+    else:
+        print(_page(tasks, records))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--task", choices=TASKS, help="one task; on a CPU all but scatternet if left out")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of measured steps per trainer and round")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of a CPU")
+    parser.add_argument("--json", action="store_true", help="records instead of tables")
+    parser.add_argument("--one", nargs=2, metavar=("TASK", "TRAINER"), help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def _in_a_process(task: str, trainer: str, arguments: argparse.Namespace) -> Record:
+    options = [f"--{name}={getattr(arguments, name)}" for name in ("device", "seconds", "threads")]
+    command = [sys.executable, str(Path(__file__).resolve()), "--one", task, trainer, *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        return Record(task, trainer, None, None, None, reason)
+    return Record(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def _measured(task: str, trainer: str, arguments: argparse.Namespace) -> Record:
+    """Train for some seconds in this process."""
+    import torch
+
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(arguments.threads)
+    torch.manual_seed(0)
+    device = torch.device(arguments.device)
+    steps = _steps(task, trainer, device)
+    before = _memory_mib(device)
+    for _ in range(5):
+        next(steps)
+    _wait(device)
+    count, start, seconds = 0, time.perf_counter(), 0.0
+    while seconds < arguments.seconds:
+        count += next(steps)
+        _wait(device)
+        seconds = time.perf_counter() - start
+    peak = _memory_mib(device)
+    return Record(task, trainer, count / seconds, peak, peak - before)
+
+
+def _steps(task: str, trainer: str, device: Any) -> Iterator[int]:
+    """Endless steps; each gives the number of examples it took."""
+    import torch
+
+    inputs, labels = _data(task, device)
+    model = _model(task, by_opacus=trainer.startswith("Opacus")).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+    prepare = _opacus if trainer.startswith("Opacus") else _ggdp if trainer.startswith("ggdp") else None
+    if prepare is None:
+        return _loop(model, optimizer, lambda: _ready_batches(task, inputs, labels))
+    return prepare(task, trainer, model, optimizer, (inputs, labels))
+
+
+def _loop(model: Any, optimizer: Any, batches: Callable[[], Any]) -> Iterator[int]:
+    import torch.nn.functional as F
+
+    model.train()
+    while True:
+        for inputs, labels in batches():
+            optimizer.zero_grad()
+            F.cross_entropy(model(inputs), labels).backward()
+            optimizer.step()
+            yield len(labels)
+
+
+def _ready_batches(task: str, inputs: Any, labels: Any) -> Iterator[tuple[Any, Any]]:
+    """One shuffled pass over the data."""
+    import torch
+
+    for chosen in torch.randperm(len(labels), device=labels.device).split(TASKS[task][1]):
+        yield inputs[chosen], labels[chosen]
+
+
+def _opacus(task: str, trainer: str, model: Any, optimizer: Any, data: tuple[Any, Any]) -> Iterator[int]:
+    from opacus import PrivacyEngine
+    from torch.utils.data import DataLoader, TensorDataset
+
+    with_loader = trainer == "Opacus"
+    loader = DataLoader(TensorDataset(*data), batch_size=TASKS[task][1])
+    model, optimizer, loader = PrivacyEngine(accountant="rdp").make_private(
+        module=model,
+        optimizer=optimizer,
+        data_loader=loader,
+        noise_multiplier=NOISE_MULTIPLIER,
+        max_grad_norm=CLIP_NORM,
+        poisson_sampling=with_loader,
+    )
+    return _loop(model, optimizer, (lambda: loader) if with_loader else lambda: _ready_batches(task, *data))
+
+
+def _ggdp(task: str, trainer: str, model: Any, optimizer: Any, data: tuple[Any, Any]) -> Iterator[int]:
+    import torch
+    from ggdp.torch import make_private
+    from torch.utils.data import DataLoader, TensorDataset
+
+    private = make_private(
+        model,
+        optimizer,
+        DataLoader(TensorDataset(*data), batch_size=TASKS[task][1]),
+        noise=1.5 if trainer.endswith("1.5") else 2.0,
+        clip_norm=CLIP_NORM,
+        noise_multiplier=NOISE_MULTIPLIER,
+        delta=1e-6,
+        steps=10**6,
+        generator=None if trainer.endswith("secure") else torch.Generator().manual_seed(1),
+    )
+    return _loop(private.model, private.optimizer, lambda: private.data_loader)
+
+
+def _data(task: str, device: Any) -> tuple[Any, Any]:
+    """Random inputs and labels of the task's shapes: how fast a step is does not depend on what is learned."""
+    import torch
+
+    size = TASKS[task][0]
+    inputs = {
+        "adult": lambda: (torch.rand(size, 123) < 0.11).float(),
+        "digits": lambda: torch.rand(size, 1, 8, 8),
+        "imdb": lambda: torch.randint(0, 10_000, (size, 128)),
+        "scatternet": lambda: torch.randn(size, 243, 8, 8, device=device),
+    }[task]()
+    classes = 2 if task in ("adult", "imdb") else 10
+    return inputs.to(device), torch.randint(0, classes, (size,), device=device)
+
+
+def _model(task: str, *, by_opacus: bool) -> Any:
+    from torch import nn
+
+    if task == "adult":
+        return nn.Sequential(nn.Linear(123, 32), nn.ReLU(), nn.Linear(32, 2))
+    if task == "digits":
+        layers: list[nn.Module] = [nn.Conv2d(1, 16, 3, padding=1), nn.Tanh(), nn.MaxPool2d(2)]
+        layers += [nn.Conv2d(16, 32, 3, padding=1), nn.Tanh(), nn.MaxPool2d(2), nn.Flatten()]
+        return nn.Sequential(*layers, nn.Linear(128, 10))
+    if task == "scatternet":
+        layers = [nn.Conv2d(243, 64, 3, padding=1), nn.Tanh(), nn.MaxPool2d(2)]
+        layers += [nn.Conv2d(64, 64, 3, padding=1), nn.Tanh(), nn.Flatten()]
+        return nn.Sequential(*layers, nn.Linear(1024, 10))
+    return _review_classifier(by_opacus=by_opacus)
+
+
+def _review_classifier(*, by_opacus: bool) -> Any:
+    """Embedding, LSTM, mean over time, linear: 1,081,002 parameters."""
+    from torch import nn
+
+    if by_opacus:
+        from opacus.layers import DPLSTM as LSTM  # hooks cannot see inside nn.LSTM
+    else:
+        from torch.nn import LSTM
+
+    class ReviewClassifier(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = nn.Embedding(10_000, 100)
+            self.recurrent = LSTM(100, 100, batch_first=True)
+            self.classifier = nn.Linear(100, 2)
+
+        def forward(self, tokens: Any) -> Any:
+            states, _ = self.recurrent(self.embedding(tokens))
+            return self.classifier(states.mean(dim=1))
+
+    return ReviewClassifier()
+
+
+def _memory_mib(device: Any) -> float:
+    if device.type == "cuda":
+        import torch
+
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def _wait(device: Any) -> None:
+    if device.type == "cuda":
+        import torch
+
+        torch.cuda.synchronize(device)
+
+
+def _page(tasks: list[str], records: list[Record]) -> str:
+    """One table per task."""
+    parts = [f"{_machine()}"]
+    for task in tasks:
+        size, batch = TASKS[task]
+        parts += ["", f"**{task}**: {size:,} examples, batches of about {batch:,}", ""]
+        parts += ["| trainer | examples/s | times Opacus | of non-private | peak MiB | growth MiB |"]
+        parts += ["|---|---|---|---|---|---|"]
+        typical = {trainer: _typical(records, task, trainer) for trainer in TRAINERS}
+        parts += [_row(each, typical) for each in typical.values()]
+    return "\n".join(parts)
+
+
+def _row(record: Record, typical: dict[str, Record]) -> str:
+    if record.examples_per_second is None:
+        return f"| {record.trainer} | failed: {record.failure} | | | | |"
+    speed = record.examples_per_second
+    ratios = [
+        f"{speed / other:.2f}" if (other := typical[name].examples_per_second) else "-"
+        for name in ("Opacus", "non-private")
+    ]
+    return (
+        f"| {record.trainer} | {speed:,.0f} | {ratios[0]} | {ratios[1]} | {record.peak_mib:,.0f} | "
+        f"{record.growth_mib:,.0f} |"
+    )
+
+
+def _typical(records: list[Record], task: str, trainer: str) -> Record:
+    """The median round, with the largest memory seen."""
+    own = [each for each in records if (each.task, each.trainer) == (task, trainer)]
+    good = [each for each in own if each.examples_per_second is not None]
+    if not good:
+        return own[0]
+    return Record(
+        task,
+        trainer,
+        statistics.median(each.examples_per_second for each in good),
+        max(each.peak_mib for each in good),
+        max(each.growth_mib for each in good),
+    )
+
+
+def _machine() -> str:
+    import torch
+
+    gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+    return f"Python {platform.python_version()}, PyTorch {torch.__version__}, {os.cpu_count()} cores{gpu}"
+
+
+if __name__ == "__main__":
+    main()
