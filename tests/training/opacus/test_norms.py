@@ -28,14 +28,14 @@ def loop_norm(rows, p):
 
 
 @pytest.mark.parametrize("p", NORMS)
-@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
+@pytest.mark.parametrize("scale", [1e-27, 1.0, 1e12])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_norms_equal_a_loop_over_single_examples(p, scale, dtype):
     drawn = gradients(scale=scale, dtype=dtype)
     found = example_norms(drawn, p)
     for index in range(7):
         expected = loop_norm([tensor[index] for tensor in drawn], p)
-        assert found[index].item() == pytest.approx(expected, rel=2.0**-21)
+        assert found[index].item() == pytest.approx(expected, rel=2.0**-17)
 
 
 @pytest.mark.parametrize("p", NORMS)
@@ -100,7 +100,7 @@ def test_the_norm_of_a_clipped_gradient_is_never_above_the_bound_and_hardly_belo
             ]
             clipped = loop_norm(alone, p)
             assert clipped <= 0.5
-            assert found[index] < 0.5 or clipped >= 0.5 * (1.0 - 1e-5)
+            assert found[index] < 0.5 or clipped >= 0.5 * (1.0 - 2e-5)
 
 
 def test_a_short_gradient_is_not_touched():
