@@ -1,27 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Private training side by side: examples per second and memory of whole steps, each trainer in a process of its own.
+"""Private training side by side: examples per second and memory of whole steps, each trainer in a process of
+its own.
 
     python benchmarks/training.py                              # all of it on a CPU: about five minutes
     python benchmarks/training.py --task adult --seconds 2 --json
     python benchmarks/training.py --device cuda --task scatternet
 
-A step is everything from the batch out of the loader to the parameters moved: forward, backward, clipping, noise,
-optimizer. Trainers:
+A step is everything from the batch out of the loader to the parameters moved: forward, backward, clipping,
+noise, optimizer. Trainers:
 
-    non-private      shuffled batches cut out of tensors, ordinary gradients, SGD: the limit
-    Opacus           PrivacyEngine.make_private, hooks mode, its Poisson loader (its DPLSTM in place of nn.LSTM)
-    Opacus, no loader   the same engine fed with ready batches: its gradient work alone
-    ggdp, beta b     ggdp.torch.make_private with a seeded generator, as Opacus's noise is by default
-    ggdp, secure     the same at beta = 2 with unpredictable batches and noise, ggdp's default
+    non-private      shuffled batches cut out of tensors, ordinary gradients, SGD: the limit Opacus
+    PrivacyEngine.make_private, hooks mode, its Poisson loader (its DPLSTM in place of nn.LSTM) Opacus, no
+    loader   the same engine fed with ready batches: its gradient work alone ggdp, beta b
+    ggdp.torch.make_private with a seeded generator, as Opacus's noise is by default ggdp, secure     the
+    same at beta = 2 with unpredictable batches and noise, ggdp's default
 
-Every round runs all trainers of a task one after another, so that a busy machine slows all of them; the median round
-counts. *peak* is the resident memory of the whole process at its largest, libraries included, *growth* what training
-added to it (on a GPU both are of tensors).
+Every round runs all trainers of a task one after another, so that a busy machine slows all of them; the
+median round counts. *peak* is the resident memory of the whole process at its largest, libraries included,
+*growth* what training added to it (on a GPU both are of tensors).
 
-Where the time goes (one core, the private step against the non-private one): forward and backward cost as much as
-ordinary ones without their weight gradients; measuring costs one product per layer of the size of a weight gradient
-(nothing of the kind for linear layers on plain vectors), and summing one pass over gradients that were kept, or one
-more such product. So the limit for sequences and convolutions is about the speed of ordinary training.
+Where the time goes (one core, the private step against the non-private one): forward and backward cost as
+much as ordinary ones without their weight gradients; measuring costs one product per layer of the size of a
+weight gradient (nothing of the kind for linear layers on plain vectors), and summing one pass over gradients
+that were kept, or one more such product. So the limit for sequences and convolutions is about the speed of
+ordinary training.
 """
 
 import argparse
@@ -175,8 +177,9 @@ def _opacus(task: str, trainer: str, model: Any, optimizer: Any, data: tuple[Any
 
 def _ggdp(task: str, trainer: str, model: Any, optimizer: Any, data: tuple[Any, Any]) -> Iterator[int]:
     import torch
-    from ggdp.torch import make_private
     from torch.utils.data import DataLoader, TensorDataset
+
+    from ggdp.torch import make_private
 
     private = make_private(
         model,
@@ -193,7 +196,7 @@ def _ggdp(task: str, trainer: str, model: Any, optimizer: Any, data: tuple[Any, 
 
 
 def _data(task: str, device: Any) -> tuple[Any, Any]:
-    """Random inputs and labels of the task's shapes: how fast a step is does not depend on what is learned."""
+    """Random inputs and labels of the task's shapes: speed does not depend on what is learned."""
     import torch
 
     size = TASKS[task][0]

@@ -15,7 +15,9 @@ N = 5
 
 @dataclass(frozen=True)
 class LayerCase:
-    """A model and its batch: tensors whose dimension `batch_dim` counts the examples, and an output likewise."""
+    """A model and its batch: tensors whose dimension `batch_dim` counts the examples, and an output
+    likewise.
+    """
 
     name: str
     model: Callable[[], nn.Module]

@@ -40,7 +40,9 @@ class SingleExamples:
 
 
 def single_examples(case: LayerCase, model: nn.Module, inputs: tuple[Tensor, ...]) -> SingleExamples:
-    """Loop over the examples of a batch with a float64 copy of the model, taken before anything listens to it."""
+    """Loop over the examples of a batch with a float64 copy of the model, taken before anything listens to
+    it.
+    """
     model = copy.deepcopy(model).double()
     inputs = tuple(each.double() if each.is_floating_point() else each for each in inputs)
     parameters = [p for p in model.parameters() if p.requires_grad]

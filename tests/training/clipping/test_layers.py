@@ -12,7 +12,8 @@ from training.clipping.layer_cases import CASES, LayerCase, example_losses
 from training.clipping.single_examples import SingleExamples, single_examples
 
 NORMS = (1.0, 1.33, 2.0, 3.0, math.inf)
-# float32 against float64: rounding of activations and cotangents on the way through the layers, not of clipping.
+# float32 against float64: rounding of activations and cotangents on the way through the layers, not of
+# clipping.
 TOLERANCE = 1e-4
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")

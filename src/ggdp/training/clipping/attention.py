@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nn.MultiheadAttention: its projections are linear layers on sequences, what lies between has no parameters."""
+"""nn.MultiheadAttention: its projections are linear layers on sequences, what lies between has no
+parameters.
+"""
 
 import math
 from collections.abc import Callable
@@ -16,7 +18,7 @@ from ggdp.training.clipping.site import AbstractSite
 
 
 class AttentionSite(AbstractSite):
-    """Self- and cross-attention with masks and dropout; examples in dimension 0 or 1 as `batch_first` says."""
+    """Self- and cross-attention with masks and dropout; examples where the module's `batch_first` says."""
 
     def __init__(self, module: nn.Module, *args: Any, **kwargs: Any) -> None:
         super().__init__(module, *args, **kwargs)

@@ -13,9 +13,9 @@ from ggdp import arguments
 class Clipping:
     """Every example's gradient is scaled by min(1, clip_norm / its l_norm norm).
 
-    Flat clipping measures the gradient over all trainable parameters at once. Per-layer clipping holds each of
-    L layers to clip_norm / L^(1/norm) on its own, so that the whole stays within clip_norm too:
-    (L * (C / L^(1/p))^p)^(1/p) = C.
+    Flat clipping measures the gradient over all trainable parameters at once. Per-layer clipping holds each
+    of L layers to clip_norm / L^(1/norm) on its own, so that the whole stays within clip_norm too: (L * (C /
+    L^(1/p))^p)^(1/p) = C.
 
     Args:
         clip_norm: The largest norm C, above 0.

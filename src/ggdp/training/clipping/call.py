@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One call of a layer, remembered: its per-example gradients as a function of activations and cotangents.
 
-With a_i what example i fed to the layer and g_i the derivative of the loss by what came out, every parameter's
-per-example gradient is known, and need not be written down to be measured or summed.
+With a_i what example i fed to the layer and g_i the derivative of the loss by what came out, every
+parameter's per-example gradient is known, and need not be written down to be measured or summed.
 """
 
 from abc import ABC, abstractmethod
@@ -48,11 +48,12 @@ class AbstractCall(ABC):
 
     @abstractmethod
     def closed_norms(self, p: float) -> list[Tensor] | None:
-        """The l_p norms of pieces of the gradients, (num_examples,) each, if they need not be written down."""
+        """The l_p norms of the gradients' pieces, (num_examples,) each, if nothing need be written down."""
 
     @abstractmethod
     def rows(self, start: int, stop: int, into: Matrices | None = None) -> Matrices:
-        """Gradients of the examples in [start, stop): one (stop - start, d) matrix per slot, in any order of d.
+        """Gradients of the examples in [start, stop): one (stop - start, d) matrix per slot, in any order of
+        d.
 
         They may be written `into` the matrices given, and are returned in any case.
         """
@@ -121,7 +122,7 @@ class SummedCalls(AbstractCall):
 
 @dataclass(frozen=True)
 class Measured:
-    """A call, the norms of its gradients' pieces, and the gradients themselves where keeping them was cheap."""
+    """A call, the norms of its gradients' pieces, and the gradients where keeping them was cheap."""
 
     call: AbstractCall
     pieces: list[Tensor]

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions in one, two or three dimensions: a linear layer on patches, with the patches taken a few at a time."""
+"""Convolutions in one, two or three dimensions: a linear layer on patches, with the patches taken a few at a
+time.
+"""
 
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -63,7 +65,7 @@ class ConvolutionSite(AbstractSite):
         self.check_examples(input.shape[0])
         output = self._convolve(
             input,
-            self.parameter("weight"),
+            cast(Tensor, self.parameter("weight")),
             self.parameter("bias"),
             how.stride,
             how.padding,
@@ -74,7 +76,7 @@ class ConvolutionSite(AbstractSite):
 
 
 class ConvolutionCall(AbstractCall):
-    """The weight's gradient is g_i (outputs x positions) times the patches of a_i (positions x patch size)."""
+    """The weight's gradient is g_i (outputs x positions) times patches of a_i (positions x patch size)."""
 
     def __init__(self, slots: Slots, geometry: Geometry, activation: Tensor, cotangent: Tensor) -> None:
         self.slots, self._slots, self._geometry = slots.present, slots, geometry
@@ -161,7 +163,7 @@ class ConvolutionCall(AbstractCall):
         return tuple(tensor for tensor in (weight, bias) if tensor is not None)
 
     def _factors(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        """Cotangents (examples * groups, outputs, positions) and patches (examples * groups, positions, K)."""
+        """Cotangents (rows, outputs, positions) and patches (rows, positions, K), a row per group."""
         how, spatial = self._geometry, self.cotangent.shape[2:]
         cotangent = self.cotangent[start:stop].reshape(-1, self._outputs, self._positions)
         activation = self.activation[start:stop]
@@ -175,9 +177,9 @@ class ConvolutionCall(AbstractCall):
 def _windows(activation: Tensor, first: int, how: Geometry, positions: torch.Size) -> Tensor:
     """What lies under the kernel at every position: a view of a padded copy.
 
-    Spatial dimensions start at `first`. Channels last (first = 1) give (n, *positions, *kernel, channels), where
-    a row of the kernel and its channels are one run in memory; channels first (first = 2) give
-    (n, channels, *kernel, *positions), where a row of positions is, which suits few channels.
+    Spatial dimensions start at `first`. Channels last (first = 1) give (n, *positions, *kernel, channels),
+    where a row of the kernel and its channels are one run in memory; channels first (first = 2) give (n,
+    channels, *kernel, *positions), where a row of positions is, which suits few channels.
     """
     dimensions = len(positions)
     after = activation.dim() - first - dimensions

@@ -33,7 +33,7 @@ class EmbeddingSite(AbstractSite):
         )
 
     def recorded(self, input: Tensor) -> Tensor:
-        """See `AbstractSite`; one row of tokens shared by all examples (positions) is given to each of them."""
+        """See `AbstractSite`; one row shared by all examples (positions) is given to each of them."""
         expected = self.tape.current.num_examples
         if input.dim() > 1 and input.shape[0] == 1 and self.batch_first and expected is not None:
             input = input.expand(expected, *input.shape[1:])

@@ -7,13 +7,19 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
+from torch.utils.hooks import RemovableHandle
 
 from ggdp import arguments
 from ggdp.training.clipping.bounds import ClippedSum, Clipping
 from ggdp.training.clipping.call import AbstractCall, Measured, SummedCalls, measure
 from ggdp.training.clipping.model_sites import layers_of, sites_of
 from ggdp.training.clipping.norms import combined, factors, margin
-from ggdp.training.clipping.refusals import NonFiniteGradientError, UnsupportedModelError
+from ggdp.training.clipping.refusals import (
+    NonFiniteGradientError,
+    UnsupportedModelError,
+    batch_norms_of,
+    stay_in_evaluation_mode,
+)
 from ggdp.training.clipping.site import Pass, Tape
 from ggdp.training.clipping.workspace import Workspace
 
@@ -21,15 +27,15 @@ from ggdp.training.clipping.workspace import Workspace
 class ExampleGradients:
     """Listens to a model; after backward, sums its per-example gradients, each held to a norm.
 
-    The model is used as ever: `loss(model(x), y).backward()`. No gradient is accumulated in `.grad`; instead every
-    layer keeps its activations and the cotangents of its outputs until `clipped_sum` is called:
+    The model is used as ever: `loss(model(x), y).backward()`. No gradient is accumulated in `.grad`; instead
+    every layer keeps its activations and the cotangents of its outputs until `clipped_sum` is called:
 
         sum over examples i of g_i * min(1, C / |g_i|_p),    g_i the gradient of example i's own loss.
 
-    Stage one finds the norms layer by layer, by identities or by writing gradients down for a few examples at a time;
-    stage two is one ordinary weight gradient per layer with cotangents scaled by the factors. Memory grows with
-    activations, as in ordinary training, never with examples times parameters. In evaluation mode and under
-    `torch.no_grad` the model is its plain self.
+    Stage one finds the norms layer by layer, by identities or by writing gradients down for a few examples
+    at a time; stage two is one ordinary weight gradient per layer with cotangents scaled by the factors.
+    Memory grows with activations, as in ordinary training, never with examples times parameters. In
+    evaluation mode and under `torch.no_grad` the model is its plain self.
 
     Guarantees:
         * The l_p norm of every example's share in `sums` is at most clip_norm: factors aim below it by
@@ -66,12 +72,12 @@ class ExampleGradients:
         arguments.instance("model", model, nn.Module)
         arguments.one_of("loss_reduction", loss_reduction, ("mean", "sum"))
         self.parameters: tuple[nn.Parameter, ...] = tuple(p for p in model.parameters() if p.requires_grad)
-        if not self.parameters:
-            raise UnsupportedModelError("the model has no trainable parameters; nothing can be clipped")
         self._tape, self._workspace = Tape(), Workspace()
         self._is_mean = loss_reduction == "mean"
         numbers = {parameter: number for number, parameter in enumerate(self.parameters)}
         self._sites = sites_of(model, numbers, self._tape, batch_first=batch_first)
+        if not self._sites:
+            raise UnsupportedModelError("the model has no trainable parameters; nothing can be clipped")
         layers = layers_of(self._sites)
         self._num_layers = max(layers) + 1
         self._layer_of_slot = {
@@ -82,7 +88,8 @@ class ExampleGradients:
         self._names = {numbers[p]: name for name, p in model.named_parameters() if p in numbers}
         self._handles = [
             model.register_forward_pre_hook(_BatchCounter(self._tape, batch_first), with_kwargs=True),
-            *(p.register_hook(_StrayCatcher(self._tape, number)) for p, number in numbers.items()),
+            *(_hooked(p, _StrayCatcher(self._tape, number)) for p, number in numbers.items()),
+            *(norm.register_forward_pre_hook(stay_in_evaluation_mode) for norm in batch_norms_of(model)),
         ]
         for site in self._sites:
             site.attach()
@@ -110,8 +117,8 @@ class ExampleGradients:
         passes = self._tape.take()
         if strays and passes:
             raise UnsupportedModelError(
-                f"parameter {self._names[strays[0]]} was used other than by calling the module that holds it, where "
-                f"its gradients for single examples cannot be seen; use it inside that module's forward"
+                f"parameter {self._names[strays[0]]} was used other than by calling the module that holds "
+                "it, where gradients of single examples cannot be seen; use it inside that module's forward"
             )
         with torch.no_grad():
             parts = [self._clipped(each, clipping) for each in passes if each.calls[0].num_examples]
@@ -146,7 +153,8 @@ class ExampleGradients:
             layer: [piece for measured in group for piece in measured.pieces]
             for layer, group in layers.items()
         }
-        # Cotangents of a mean loss are short of the examples' own by 1 / count; norms and factors make up for it:
+        # Cotangents of a mean loss are short of the examples' own by 1 / count; norms and factors make up
+        # for it:
         # count * min(1, C / (count * norm)) = min(count, C / norm).
         scale = float(count) if self._is_mean else 1.0
         dtype, device = self.parameters[0].dtype, each.calls[0].device
@@ -191,13 +199,14 @@ def _disjoint(calls: list[AbstractCall]) -> list[AbstractCall]:
 
 
 def _check_finite(norms: Tensor) -> None:
-    if not math.isfinite(norms.sum().item()):  # the only wait for the device
-        bad = int((~norms.isfinite()).sum())
-        if bad:
-            raise NonFiniteGradientError(
-                f"the gradients of {bad} of {len(norms)} examples are NaN or infinite, first of example "
-                f"{int((~norms.isfinite()).nonzero()[0, 0])} of the batch; lower the learning rate, or look at that input"
-            )
+    if math.isfinite(norms.sum().item()):  # the only wait for the device
+        return
+    bad = (~norms.isfinite()).nonzero().flatten().tolist()
+    if bad:  # and not merely a sum too large
+        raise NonFiniteGradientError(
+            f"the gradients of {len(bad)} of {len(norms)} examples are NaN or infinite, first of example "
+            f"{bad[0]} of the batch; lower the learning rate, or look at that input"
+        )
 
 
 class _BatchCounter:
@@ -212,8 +221,8 @@ class _BatchCounter:
             if first is not None and first.dim() > self._dim:
                 self._tape.expect(first.shape[self._dim])
 
-    def __reduce__(self) -> str:
-        return "ignore_inputs"  # a copy of the model is not listened to
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _without_counter, ()  # a copy of the model is not listened to
 
 
 class _StrayCatcher:
@@ -224,6 +233,15 @@ class _StrayCatcher:
 
     def __call__(self, gradient: Tensor) -> None:
         self._tape.strays.add(self._number)
+
+
+def _hooked(parameter: nn.Parameter, hook: _StrayCatcher) -> RemovableHandle:
+    handle: RemovableHandle = parameter.register_hook(hook)  # type: ignore[no-untyped-call]
+    return handle
+
+
+def _without_counter() -> Any:
+    return ignore_inputs
 
 
 def ignore_inputs(module: nn.Module, args: Any, kwargs: Any) -> None:

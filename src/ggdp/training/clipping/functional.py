@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Any other module: its per-example gradients by torch.func, a chunk of examples at a time.
 
-The module (with everything inside it) is taken as a function of its parameters and of one example's inputs, and
-evaluated again when gradients are asked for. So it must be a function: dropout inside it would fall differently the
-second time. The outputs of both times are compared, and a difference is refused.
+The module (with everything inside it) is taken as a function of its parameters and of one example's inputs,
+and evaluated again when gradients are asked for. So it must be a function: dropout inside it would fall
+differently the second time. The outputs of both times are compared, and a difference is refused.
 """
 
 import warnings
@@ -31,6 +31,7 @@ class FunctionalSite(AbstractSite):
         self.can_vmap = True
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """See `AbstractSite`; the module's own forward while it is evaluated."""
         if self._inside:
             return self._plain(*args, **kwargs)
         return super().__call__(*args, **kwargs)
@@ -69,8 +70,8 @@ class FunctionalSite(AbstractSite):
             if output is None or isinstance(output, (Tensor, bool, int, str)):
                 return output  # nothing to differentiate
             raise UnsupportedModelError(
-                f"module {self.shown} returns {type(output).__name__}, in which tensors cannot be seen; let it return "
-                f"tensors, or tuples, lists or dicts of them"
+                f"module {self.shown} returns {type(output).__name__}, in which tensors cannot be seen; let "
+                "it return tensors, or tuples, lists or dicts of them"
             )
         if output.dim() == 0 or output.shape[0] != fixed.num_examples:
             raise UnsupportedModelError(
@@ -179,13 +180,13 @@ class FunctionalCall(AbstractCall):
 
         def one(example: dict[int, Tensor], cotangent: Tensor) -> tuple[Tensor, Gradients]:
             parts = {place: part.unsqueeze(0) for place, part in example.items()}
-            output, pull = vjp(lambda values: self._outcome(values, parts).squeeze(0), self._values)
+            output, pull, *_ = vjp(lambda values: self._outcome(values, parts).squeeze(0), self._values)
             return output, pull(cotangent)[0]
 
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="There is a performance drop")  # it loops instead: fine
             mapped = vmap(one, randomness="different")
-            return mapped(self._inputs.rows(rows), self._cotangent[rows])  # type: ignore[no-any-return]
+            return mapped(self._inputs.rows(rows), self._cotangent[rows])
 
     def _looped(self, rows: slice) -> tuple[Tensor, Gradients]:
         """One example after another."""
@@ -202,9 +203,9 @@ class FunctionalCall(AbstractCall):
         size = before.abs().amax() if before.numel() else before.new_zeros(())
         if not bool((again - before).abs().le(tolerance * (1.0 + size)).all() | ~before.isfinite().all()):
             raise UnsupportedModelError(
-                f"module {self._site.shown} gives another output for each example alone than for the batch (is there "
-                f"dropout inside, or does it mix examples?); move its own parameters into a small module that is "
-                f"called with the examples in dimension 0"
+                f"module {self._site.shown} gives another output for each example alone than for the batch "
+                "(is there dropout inside, or does it mix examples?); move its own parameters into a small "
+                "module that is called with the examples in dimension 0"
             )
 
 

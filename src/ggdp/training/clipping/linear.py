@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Linear layers: per-example gradients are sums of outer products, g_i^T a_i over the positions of example i."""
+"""Linear layers: per-example gradients are sums of outer products, g_i^T a_i over the positions of example
+i.
+"""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -11,7 +13,6 @@ from torch import Tensor, nn
 from ggdp.training.clipping.call import AbstractCall, Matrices
 from ggdp.training.clipping.norms import in_range, row_norms
 from ggdp.training.clipping.site import AbstractSite
-
 
 _GRAM_ADVANTAGE = 3
 
@@ -69,7 +70,7 @@ def linear_call(
 
 
 class LinearCall(AbstractCall):
-    """One position per example, so that the weight's gradient is g_i^T a_i: |g_i^T a_i|_p = |g_i|_p |a_i|_p."""
+    """One position per example: the weight's gradient is g_i^T a_i, and |g_i^T a_i|_p = |g_i|_p |a_i|_p."""
 
     def __init__(self, slots: Slots, activation: Tensor, cotangent: Tensor) -> None:
         self.slots = slots.present
@@ -125,7 +126,9 @@ class LinearCall(AbstractCall):
 
 
 class SequenceCall(LinearCall):
-    """Several positions t per example: the weight's gradient is the sum over t of g_it^T a_it, a matrix product."""
+    """Several positions t per example: the weight's gradient is the sum over t of g_it^T a_it, a matrix
+    product.
+    """
 
     def closed_norms(self, p: float) -> list[Tensor] | None:
         """At p = 2, the Gram identity where it is cheaper than the product; otherwise None."""
@@ -183,9 +186,9 @@ def gram_is_cheaper(positions: int, inputs: int, outputs: int) -> bool:
 def gram_norms(activation: Tensor, cotangent: Tensor) -> Tensor:
     """|sum_t g_t^T a_t|_2 of each example from sum_ts (g_t . g_s)(a_t . a_s), (n, T, I) and (n, T, O) in.
 
-    Where the outer products cancel, the square n^2 of the norm carries the rounding of B^2, with
-    B = sum_t |g_t| |a_t|. Errors of T^2 terms are independent, so that 4 eps B^2 more than covers them; it is
-    added, to keep the norm from falling short. Where squares may leave the range, both sides are scaled first.
+    Where the outer products cancel, the square n^2 of the norm carries the rounding of B^2, with B = sum_t
+    |g_t| |a_t|. Errors of T^2 terms are independent, so that 4 eps B^2 more than covers them; it is added,
+    to keep the norm from falling short. Where squares may leave the range, both sides are scaled first.
     """
     if not cotangent.is_cuda:  # which a look at the outcome would make wait
         norms = _unscaled_gram_norms(activation, cotangent)

@@ -137,7 +137,7 @@ def _check_functional(module: nn.Module, path: str, *, batch_first: bool) -> Non
         )
     if isinstance(module, nn.RNNBase):
         raise UnsupportedModelError(
-            f"{where} projects its states (proj_size) or computes its weights; use a plain one and an nn.Linear"
+            f"{where} projects its states (proj_size) or computes its weights; use a plain one, and nn.Linear"
         )
     if not batch_first:
         raise UnsupportedModelError(

@@ -41,14 +41,18 @@ class NormalizationSite(AbstractSite):
         return self.watch(output, note, normalised)
 
     def _affine_shape(self, input: Tensor) -> tuple[int, ...]:
-        """The parameters against the input: its trailing `features` dimensions, or its channels (features = 0)."""
+        """The parameters against the input: its trailing `features` dimensions, or its channels (features =
+        0).
+        """
         if self._features:
             return tuple(input.shape[-self._features :])
         return (1, input.shape[1], *(1,) * (input.dim() - 2))
 
 
 def _normaliser(module: nn.Module) -> tuple[Callable[[Tensor], Tensor], int]:
-    """The normalisation without its affine part, and the number of trailing feature dimensions (0: channels)."""
+    """The normalisation without its affine part, and the number of trailing feature dimensions (0:
+    channels).
+    """
     if isinstance(module, nn.LayerNorm):
         shape = list(module.normalized_shape)
         return partial(F.layer_norm, normalized_shape=shape, eps=module.eps), len(shape)

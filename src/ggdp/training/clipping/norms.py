@@ -2,7 +2,8 @@
 """The l_p norms of the rows of a matrix, safe from overflow and underflow, and the factors they lead to.
 
 |x|^p leaves the range of float32 long before |x| does: 0.2^64 is already zero. Rows are therefore divided by
-their largest entry m first, |x|_p = m * |x/m|_p, unless a look at the unscaled sums shows that it was not needed.
+their largest entry m first, |x|_p = m * |x/m|_p, unless a look at the unscaled sums shows that it was not
+needed.
 """
 
 import math
@@ -64,15 +65,12 @@ def in_range(norms: Tensor, terms: int, p: float) -> bool:
 
 
 def _unscaled_norms(rows: Tensor, p: float) -> Tensor:
-    """The plain formula."""
-    if p == 2.0:
-        norms: Tensor = torch.linalg.vector_norm(rows, 2, dim=1)
-        return norms
-    return _power_sums(rows.abs(), p).pow_(1.0 / p)
+    """The plain formula; `sum` adds in blocks, `vector_norm` in float32 loses digits with every term."""
+    return _power_sums(rows if p == 2.0 else rows.abs(), p).pow_(1.0 / p)
 
 
 def _fused_norms(rows: Tensor, p: float) -> Tensor:
-    """`_scaled_norms` in as few passes as a GPU's own reductions allow, and without a look that would wait."""
+    """`_scaled_norms` in as few passes as a GPU's own reductions allow, and without a look that waits."""
     largest: Tensor = torch.linalg.vector_norm(rows, math.inf, dim=1)
     scaled = rows / largest.clamp_min(_TINY_EPS[rows.dtype][0]).unsqueeze(1)
     return largest.mul_(torch.linalg.vector_norm(scaled, p, dim=1))
@@ -108,11 +106,12 @@ def _power_sums(sizes: Tensor, p: float) -> Tensor:
 def margin(dtype: torch.dtype, device: torch.device) -> float:
     """By how much, relatively, a computed norm may fall short of the true one: factors aim below C by it.
 
-    Entries of a per-example gradient are dot products, |x|_p is a sum of powers under a root, and the factor and
-    its product with the gradient round once each. In units of eps/2 (2^-24 in float32), a blocked sum of d terms
-    costs about 2 log2(d) + 16, `_power_sums` log2(d), root, division and products a handful: below 64 in all
-    for d < 2^24. Half precision (and TensorFloat-32 in matrix products) round inputs to 8 to 11 bits, where
-    the same count would exceed 1; errors of different entries are independent there and average out.
+    Entries of a per-example gradient are dot products, |x|_p is a sum of powers under a root, and the factor
+    and its product with the gradient round once each. In units of eps/2 (2^-24 in float32), a blocked sum of
+    d terms costs about 2 log2(d) + 16, `_power_sums` log2(d), root, division and products a handful: below
+    64 in all for d < 2^24. Half precision (and TensorFloat-32 in matrix products) round inputs to 8 to 11
+    bits, where the same count would exceed 1; errors of different entries are independent there and average
+    out.
     """
     if dtype == torch.float64:
         return 2.0**-47

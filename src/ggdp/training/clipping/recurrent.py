@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nn.LSTM, nn.GRU and nn.RNN: each direction of each layer is two linear layers on sequences, of inputs and of states."""
+"""nn.LSTM, nn.GRU and nn.RNN: each direction of each layer is two linear layers on sequences, of inputs and
+of states.
+"""
 
 from typing import Any, cast
 
@@ -82,13 +84,13 @@ class RecurrentSite(AbstractSite):
         note, anchor = self._note(suffix), self.tape.anchor
         cells: list[Tensor] = []
         if isinstance(self._rnn, nn.LSTM):
-            states, cell = LSTM.apply(x, *start, weights, biases, anchor, note)  # type: ignore[no-untyped-call]
+            states, cell = _apply(LSTM, x, *start, weights, biases, anchor, note)
             cells = [cell]
         elif isinstance(self._rnn, nn.GRU):
-            states = GRU.apply(x, *start, weights, biases, anchor, note)  # type: ignore[no-untyped-call]
+            states = _apply(GRU, x, *start, weights, biases, anchor, note)
         else:
             kind = cast(nn.RNN, self._rnn).nonlinearity
-            states = Elman.apply(x, *start, weights, biases, kind, anchor, note)  # type: ignore[no-untyped-call]
+            states = _apply(Elman, x, *start, weights, biases, kind, anchor, note)
         return [states.flip(0) if backwards else states, states[-1], *cells]
 
     def _note(self, suffix: str) -> Note:
@@ -107,3 +109,7 @@ class RecurrentSite(AbstractSite):
             )
 
         return note
+
+
+def _apply(function: type[torch.autograd.Function], *arguments: Any) -> Any:
+    return function.apply(*arguments)  # type: ignore[no-untyped-call]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recurrent layers over a whole sequence, forward and backward by hand, so that gate cotangents are at hand.
 
-All tensors have time first, (T, n, ...). The input is projected for all steps at once; what a step's derivative
-needs and the recurrence does not touch is computed for all steps at once too, so that a step of backward is a few
-products and one matrix product. The cotangents of input and recurrent pre-activations are handed to `note`;
-weights get no gradient here.
+All tensors have time first, (T, n, ...). The input is projected for all steps at once; what a step's
+derivative needs and the recurrence does not touch is computed for all steps at once too, so that a step of
+backward is a few products and one matrix product. The cotangents of input and recurrent pre-activations are
+handed to `note`; weights get no gradient here.
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def _input_cotangent(ctx: Any, gates: Tensor, weight: Tensor) -> Tensor | None:
 
 
 class LSTM(torch.autograd.Function):
-    """i, f, o = sigmoid, g = tanh of W_ih x_t + W_hh h_{t-1} + b; c_t = f c_{t-1} + i g; h_t = o tanh(c_t)."""
+    """i, f, o = sigmoid, g = tanh of W_ih x_t + W_hh h_{t-1} + b; c_t = f c_{t-1} + i g, h_t = o tanh c_t."""
 
     @staticmethod
     def forward(

@@ -2,9 +2,10 @@
 """Where a layer is listened to: its forward is stood in for, and each call leaves a note on the tape.
 
 The stand-in computes the layer's output from *detached* parameters: autograd then finds the derivatives by
-activations, which every layer needs, and none by parameters, which would be sums over the batch and of no use.
-A hook on the output catches the cotangent and hands it, with the activation, to the tape. Notes exist only from the
-moment their cotangent arrives: a graph that is dropped without backward takes its activations with it.
+activations, which every layer needs, and none by parameters, which would be sums over the batch and of no
+use. A hook on the output catches the cotangent and hands it, with the activation, to the tape. Notes exist
+only from the moment their cotangent arrives: a graph that is dropped without backward takes its activations
+with it.
 """
 
 import types
@@ -74,6 +75,11 @@ class _Start(torch.autograd.Function):
         return None, None
 
 
+def plain_forward(module: nn.Module) -> Callable[..., Any]:
+    """The forward of the module's class, bound to it."""
+    return types.MethodType(type(module).forward, module)
+
+
 class AbstractSite(ABC):
     """A module, listened to; calling it does what the module's own forward does.
 
@@ -88,7 +94,7 @@ class AbstractSite(ABC):
         self.module, self.path, self.slots, self.tape = module, path, slots, tape
         self.batch_first = batch_first
         self.dtype = next(p.dtype for name, p in module.named_parameters() if name in slots)
-        self._plain: Callable[..., Any] = types.MethodType(type(module).forward, module)
+        self._plain = plain_forward(module)
 
     @classmethod
     def accepts(cls, module: nn.Module) -> bool:
@@ -96,13 +102,14 @@ class AbstractSite(ABC):
         return True
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module's forward gives, noted while training."""
         if self.module.training and torch.is_grad_enabled():
             return self.recorded(*args, **kwargs)
         return self._plain(*args, **kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy or a pickle of the model holds the plain forward of its own class, and leaves no notes.
-        return types.MethodType, (type(self.module).forward, self.module)
+        return plain_forward, (self.module,)
 
     @abstractmethod
     def recorded(self, *args: Any, **kwargs: Any) -> Any:
@@ -112,8 +119,8 @@ class AbstractSite(ABC):
         """Stand in for the module's forward."""
         if "forward" in self.module.__dict__:
             raise UnsupportedModelError(
-                f"module {self.shown} has a forward of its own instance (another ExampleGradients may be attached: "
-                f"detach it first)"
+                f"module {self.shown} has a forward of its own instance (another ExampleGradients may be "
+                "attached: detach it first)"
             )
         self.module.forward = self
 
@@ -133,7 +140,9 @@ class AbstractSite(ABC):
         return None if value is None else value.detach()
 
     def watch(self, output: Tensor, note: Callable[..., AbstractCall], *activations: Tensor) -> Tensor:
-        """Have `note(*activations, cotangent)` called when the output's cotangent arrives, and put on the tape."""
+        """Have `note(*activations, cotangent)` called when the output's cotangent arrives, and put on the
+        tape.
+        """
         if not output.requires_grad:
             if output.numel() <= _COPIED_ELEMENTS:
                 output = output.requires_grad_().clone()
@@ -146,12 +155,12 @@ class AbstractSite(ABC):
         def arrived(cotangent: Tensor) -> None:
             if [activation._version for activation in saved] != versions:
                 raise RuntimeError(
-                    f"the input of module {self.shown} was changed in place after the call, and is needed for "
-                    f"the gradients of single examples; use the operation that makes a new tensor"
+                    f"the input of module {self.shown} was changed in place after the call, and is needed "
+                    "for the gradients of single examples; use the operation that makes a new tensor"
                 )
             current.calls.append(note(*saved, cotangent if cotangent.dtype == dtype else cotangent.to(dtype)))
 
-        output.register_hook(arrived)
+        output.register_hook(arrived)  # type: ignore[no-untyped-call]
         return output
 
     def check_examples(self, num_examples: int) -> None:
@@ -161,7 +170,7 @@ class AbstractSite(ABC):
             current.num_examples = num_examples
         elif current.num_examples != num_examples:
             raise UnsupportedModelError(
-                f"module {self.shown} was called with {num_examples} rows in a batch of {current.num_examples} "
-                f"examples; keep the examples in dimension 0 of its input (a shared input, such as positions, "
-                f"must be expanded to one row per example)"
+                f"module {self.shown} was called with {num_examples} rows in a batch of "
+                f"{current.num_examples} examples; keep the examples in dimension 0 of its input (a shared "
+                "input, such as positions, must be expanded to one row per example)"
             )

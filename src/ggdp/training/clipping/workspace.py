@@ -14,8 +14,8 @@ _GPU_BYTES: Final = 1 << 30
 class Workspace:
     """Hands out matrices until its budget is spent; `clear` takes all of them back.
 
-    On a CPU fresh memory costs more than filling it, page by page, so that one buffer is kept from step to step. A
-    GPU's allocator does as much by itself.
+    On a CPU fresh memory costs more than filling it, page by page, so that one buffer is kept from step to
+    step. A GPU's allocator does as much by itself.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,8 @@ class Workspace:
         if sample.device.type != "cpu":
             self._used_bytes += needed
             return tuple(sample.new_empty(num_rows, width) for width in widths)
-        pieces = self._taken(needed, budget).view(sample.dtype).split([num_rows * width for width in widths])
+        sizes = [num_rows * width for width in widths]
+        pieces = torch.split(self._taken(needed, budget).view(sample.dtype), sizes)
         return tuple(piece.view(num_rows, width) for piece, width in zip(pieces, widths, strict=True))
 
     def _taken(self, num_bytes: int, budget: int) -> Tensor:
