@@ -86,11 +86,13 @@ def _task(name: str, train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], 
     guess = photograph_guess(Scattering(size=32), PIXEL_MEAN, PIXEL_STD)
     noise = request.standardisation_noise
     found = private_standardisation(learnt, guess, noise, rng=request.rng)
+    mirrored = scattered(test[0].flip(-1).to(request.device))
     parts = [
         TensorDataset(found.apply_(features), labels.to(request.device))
-        for features, (_, labels) in ((learnt, train), (scored, test))
+        for features, (_, labels) in ((learnt, train), (scored, test), (mirrored, test))
     ]
-    return Task(name, parts[0], parts[1], build, DEFAULTS, charged=(mechanism(CHANNELS, noise),))
+    charged = (mechanism(CHANNELS, noise),)
+    return Task(name, parts[0], parts[1], build, DEFAULTS, charged, mirrored=parts[2])
 
 
 def _synthetic(name: str, request: Request) -> Task:

@@ -52,6 +52,7 @@ class Task:
         charged: releases on the training data that preprocessing made. They are part of a run's cost: an
             accountant composes them with the steps of training.
         caveats: what preprocessing read from the training data that no epsilon covers, one sentence each.
+        mirrored: the test examples seen in a mirror, where a mirror changes no label.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Task:
     defaults: Defaults
     charged: tuple[AdditiveNoise, ...] = ()
     caveats: tuple[str, ...] = ()
+    mirrored: TensorDataset | None = None
 
     @property
     def num_examples(self) -> int:
