@@ -69,25 +69,39 @@ def test_the_name_ggdp_works_in_opacus_own_engine_and_calibration():
     )
 
 
-def test_the_hook_counts_what_opacus_own_optimizer_does():
+def opacus_run():
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Secure RNG turned off")
         engine = PrivacyEngine(accountant="ggdp")
     net = torch.nn.Linear(3, 1)
     data = torch.utils.data.DataLoader(TensorDataset(torch.randn(40, 3), torch.randn(40, 1)), batch_size=10)
-    model, optimizer, loader = engine.make_private(
+    return engine, *engine.make_private(
         module=net,
         optimizer=torch.optim.SGD(net.parameters(), lr=0.1),
         data_loader=data,
         noise_multiplier=1.5,
         max_grad_norm=1.0,
     )
+
+
+def test_the_hook_counts_what_opacus_own_optimizer_does():
+    engine, model, optimizer, loader = opacus_run()
     for x, y in loader:
         optimizer.zero_grad()
         ((model(x) - y) ** 2).mean().backward()
         optimizer.step()
     (entry,) = engine.accountant.history
     assert entry == (pytest.approx(1.5), 0.25, 4, 2.0, 2.0, 4)
+
+
+def test_the_hook_refuses_batches_that_opacus_would_accumulate():
+    engine, model, optimizer, loader = opacus_run()
+    model.allow_grad_accumulation()
+    for x, y in list(loader)[:2]:
+        ((model(x) - y) ** 2).mean().backward()
+    with pytest.raises(ValueError, match="one step must come from one batch, got 2"):
+        optimizer.step()
+    assert len(engine.accountant) == 0
 
 
 def mixed():

@@ -221,7 +221,7 @@ def test_a_scheduled_noise_multiplier_is_recorded_step_by_step():
     ]
 
 
-@pytest.mark.parametrize(("beta", "norm"), [(1.0, 1.0), (1.5, None), (2.0, None), (3.0, 1.0)])
+@pytest.mark.parametrize(("beta", "norm"), [(1.5, None), (1.5, 1.0), (2.0, None)])
 def test_the_target_is_met_after_the_epochs_asked_for(beta, norm):
     engine = GGPrivacyEngine(beta=beta, norm=norm)
     model = small_net()
@@ -237,23 +237,6 @@ def test_the_target_is_met_after_the_epochs_asked_for(beta, norm):
     for _ in range(2):
         train(model, optimizer, loader)
     assert 3.0 * (1.0 - 1e-5) <= engine.get_epsilon(1e-5) <= 3.0
-
-
-@pytest.mark.filterwarnings("ignore:Optimal order is")  # of the Renyi orders that Opacus tries
-def test_the_noise_for_a_target_is_at_most_what_opacus_takes():
-    def multiplier(engine):
-        model = small_net()
-        return engine.make_private_with_epsilon(
-            module=model,
-            optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
-            data_loader=image_loader(num=640),
-            target_epsilon=3.0,
-            target_delta=1e-5,
-            epochs=3,
-            max_grad_norm=1.0,
-        )[1].noise_multiplier
-
-    assert multiplier(GGPrivacyEngine()) <= multiplier(opacus_engine())
 
 
 def test_a_budget_spent_before_is_warned_of():
@@ -367,13 +350,48 @@ def test_a_step_without_a_new_batch_of_the_private_loader_is_refused():
     assert len(engine.accountant) == len(used) == 2
 
 
+@pytest.mark.parametrize("in_parts", [False, True])
+def test_a_step_on_less_or_more_than_a_whole_batch_is_refused(in_parts):
+    engine, model, optimizer, loader = linear_run()
+    before = model._module.weight.clone()
+    if in_parts:  # two logical batches joined by hand
+        for x, _ in loader:
+            optimizer.signal_skip_step(
+                len(engine.accountant) == 0 and optimizer.params[0].summed_grad is None
+            )
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            if optimizer.params[0].summed_grad is None:
+                optimizer.step()
+            else:
+                with pytest.raises(NotPoissonError, match="several batches"):
+                    optimizer.step()
+    else:
+        x, _ = next(iter(loader))
+        model(x[1:]).sum().backward()
+        with pytest.raises(NotPoissonError, match="a part of a batch"):
+            optimizer.step()
+    assert torch.equal(before, model._module.weight)
+    assert len(engine.accountant) == 0
+
+
+def test_a_loop_may_leave_batches_out():
+    engine, model, optimizer, loader = linear_run()
+    for index, (x, _) in enumerate(loader):
+        if index == 1:
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+    assert len(engine.accountant) == 1
+
+
 def test_accumulated_batches_are_refused():
     model, optimizer, loader = private(GGPrivacyEngine())
     model.allow_grad_accumulation()
     for x, y in list(loader)[:2]:
         nn.functional.cross_entropy(model(x), y).backward()
     before = [parameter.clone() for parameter in model.parameters()]
-    with pytest.raises(ValueError, match="one step must come from one batch, got 2"):
+    with pytest.raises(NotPoissonError, match="several batches"):
         optimizer.step()
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
 

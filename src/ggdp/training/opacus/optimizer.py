@@ -2,6 +2,7 @@
 """Opacus's optimizer with l_p clipping and Generalized Gaussian noise."""
 
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,6 +22,12 @@ from ggdp.training.opacus import norms
 from ggdp.training.poisson_batches import NotPoissonError
 
 Generator = torch.Generator | SecureGenerator
+
+_NOT_A_BATCH = (
+    "optimizer.step() needs one whole new batch of the data loader that make_private returned, got other "
+    "examples, a part of a batch, several batches, or one that was used before: the accountant counts Poisson "
+    "samples; opacus.utils.batch_memory_manager.BatchMemoryManager splits a batch that is too large"
+)
 
 
 class GGOptimizer(DPOptimizer):  # type: ignore[misc]
@@ -45,9 +52,9 @@ class GGOptimizer(DPOptimizer):  # type: ignore[misc]
         1. The true l_p norm of what an example adds to the sum is at most `max_grad_norm` (see `norms`).
         2. A gradient that is not finite raises `NonFiniteGradientError`: no noise is drawn, no step recorded,
            no parameter changed. Of a batch that arrives in parts, the other parts are then dropped too.
-        3. Told of the batches that its loader draws, it takes at most one step for each, raises
-           `NotPoissonError` for a step on other examples, and never adds up parts of two batches, even where
-           a loop was left in the middle of one.
+        3. Told of the batches that its loader draws, it steps on one whole batch or raises `NotPoissonError`:
+           not on other examples, on a part, on several batches, or twice on one. What a loop leaves behind in
+           the middle of a batch is forgotten when the next pass begins.
     """
 
     def __init__(
@@ -67,7 +74,8 @@ class GGOptimizer(DPOptimizer):  # type: ignore[misc]
         self.beta = BETA.check(beta)
         self.norm = arguments.extended_real("norm", self.beta if norm is None else norm, least=1.0)
         self.layer_norms = _layer_norms(max_grad_norm, optimizer)
-        self._unused_batches: int | None = None  # drawn, and no step taken yet; None while no loader tells
+        self._drawn: deque[int] | None = None  # sizes of batches without a step yet; None: no loader tells
+        self._num_summed = 0  # examples of the present logical batch so far
         self._spoiled = False  # a part of the present logical batch had a gradient that is not finite
         super().__init__(
             optimizer,
@@ -89,13 +97,14 @@ class GGOptimizer(DPOptimizer):  # type: ignore[misc]
 
     def begin_pass(self) -> None:
         """Forget all that was drawn before and got no step: parts of it must not mix with new batches."""
-        self._unused_batches, self._spoiled, self._is_last_step_skipped = 0, False, False
+        self._drawn, self._spoiled, self._is_last_step_skipped = deque(), False, False
         self._step_skip_queue.clear()
         self._forget_sums()
 
-    def batch_drawn(self) -> None:
-        """Allow one step more."""
-        self._unused_batches = (self._unused_batches or 0) + 1
+    def batch_drawn(self, size: int) -> None:
+        """Allow one step more, on so many examples."""
+        self._drawn = deque() if self._drawn is None else self._drawn
+        self._drawn.append(size)
 
     def clip_and_accumulate(self) -> None:
         """Add the clipped gradients of a physical batch to `summed_grad` of each parameter."""
@@ -109,6 +118,7 @@ class GGOptimizer(DPOptimizer):  # type: ignore[misc]
             earlier = parameter.summed_grad
             parameter.summed_grad = clipped if earlier is None else earlier + clipped
             _mark_as_processed(parameter.grad_sample)
+        self._num_summed += len(gradients[0])
 
     def add_noise(self) -> None:
         """Put the noisy sums into `grad` of each parameter."""
@@ -123,20 +133,17 @@ class GGOptimizer(DPOptimizer):  # type: ignore[misc]
         """Clip and, at the end of a logical batch, add noise, scale and record; whether to step."""
         if not self.params:
             return True  # nothing is trained, nothing is released
-        if self._unused_batches == 0:
-            raise NotPoissonError(
-                "optimizer.step() needs a new batch of the data loader that make_private returned, got "
-                "examples from elsewhere, or used before: the accountant counts Poisson samples"
-            )
+        if self._drawn is not None and not self._drawn:
+            raise NotPoissonError(_NOT_A_BATCH)
         error = None if self._spoiled else self._clipping_error()
         is_last = not self._check_skip_next_step()
         self._is_last_step_skipped = not is_last
-        if is_last and self._unused_batches is not None:
-            self._unused_batches -= 1
         if self._is_lost(error, is_last) or not is_last:
             return False
+        self._use_up(self._num_summed)
         self.add_noise()
         self.scale_grad()
+        self._num_summed = 0
         if self.step_hook:
             self.step_hook(self)
         return True
@@ -158,7 +165,17 @@ class GGOptimizer(DPOptimizer):  # type: ignore[misc]
             raise error
         return lost
 
+    def _use_up(self, size: int) -> None:
+        """Match the examples summed with a batch drawn; those before it were left out by the loop."""
+        while self._drawn:
+            if self._drawn.popleft() == size:
+                return
+        if self._drawn is not None:
+            self._forget_sums()
+            raise NotPoissonError(_NOT_A_BATCH)
+
     def _forget_sums(self) -> None:
+        self._num_summed = 0
         for parameter in self.params:
             parameter.summed_grad = None
 

@@ -14,7 +14,7 @@ Two samplers replace Opacus's where its own would not do:
   together with others, and amplification by sampling is lost. Here every process draws every batch, from a
   stream of its own.
 
-All samplers tell the optimizer what they draw, so that it takes one step per batch and none without.
+All samplers tell the optimizer how much they draw, so that a step is one whole batch and nothing else.
 """
 
 import math
@@ -42,8 +42,8 @@ class Listener(Protocol):
     def begin_pass(self) -> None:
         """A pass over the data begins; what is left of an earlier one will not be used."""
 
-    def batch_drawn(self) -> None:
-        """A logical batch was drawn."""
+    def batch_drawn(self, size: int) -> None:
+        """A logical batch of so many examples was drawn."""
 
 
 class SeededSampler(UniformWithReplacementSampler):  # type: ignore[misc]
@@ -111,7 +111,7 @@ def _announced(draws: Iterable[list[int]], listener: Listener | None) -> Iterato
         listener.begin_pass()
     for chosen in draws:
         if listener is not None:
-            listener.batch_drawn()
+            listener.batch_drawn(len(chosen))
         yield chosen
 
 
