@@ -40,9 +40,9 @@ def training_cell(
 
     Returns:
         `accuracy`, at the end of the run; `mirrored_accuracy`, of predictions averaged over an image and its
-        mirror image, which processes what was released and costs nothing; `best_accuracy`, of the best epoch, as the paper reports;
-        `epsilon` spent, certified, preprocessing included; `noise_multiplier`; `seconds`; and `epochs`, a row
-        for each, with the accuracy of further averages in their order.
+        mirror image, which processes what was released and costs nothing; `best_accuracy`, of the best epoch,
+        as the paper reports; `epsilon` spent, certified, preprocessing included; `noise_multiplier`;
+        `seconds`; and `epochs`, a row for each, with the accuracy of further averages in their order.
     """
     settings = RunSettings(
         beta=beta, target_epsilon=epsilon, clip_norm=clip_norm, learning_rate=learning_rate, **more
@@ -76,7 +76,7 @@ def training_cell(
 
 
 def accuracy_with_mirror(model: nn.Module, task: Task) -> float | None:
-    """Share of the test examples labelled right by the mean prediction for both views; None without a mirror."""
+    """Share of the test examples that the mean prediction for both views labels right; None without a mirror."""
     if task.mirrored is None:
         return None
     model.eval()
