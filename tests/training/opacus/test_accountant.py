@@ -174,10 +174,6 @@ def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(state, reason)
         ({"noise_multiplier": 1.0, "sample_rate": 0.0}, "sample_rate must be"),
         ({"noise_multiplier": 1e-4, "sample_rate": 0.1}, "noise_multiplier must be"),
         ({"noise_multiplier": 1.0, "sample_rate": 0.1, "beta": 0.9}, "beta must be"),
-        (
-            {"noise_multiplier": 1.0, "sample_rate": 0.1, "beta": 1.5, "norm": "matched", "dimension": 9},
-            "norm=1.458",
-        ),
     ],
 )
 def test_a_step_without_a_certified_price_is_refused(step, reason):

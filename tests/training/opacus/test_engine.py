@@ -15,7 +15,7 @@ from scipy import stats
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from ggdp import Accountant, GeneralizedGaussian
+from ggdp import Accountant, AdditiveNoise, GeneralizedGaussian
 from ggdp.opacus import GGPrivacyEngine
 from ggdp.training import NonFiniteGradientError, NotPoissonError
 from training.opacus.models import ZeroGradient, image_loader, small_net, train
@@ -204,6 +204,14 @@ def test_each_step_is_recorded_with_everything_that_decides_its_cost():
     assert entry[1:] == (0.25, 4, 1.5, 1.25, dimension)
     assert entry.noise_multiplier == pytest.approx(2.0, rel=1e-15)
     assert engine.get_epsilon(1e-5) == engine.accountant.epsilon(1e-5).upper
+
+
+def test_the_matched_norm_is_clipped_and_recorded_as_the_number_it_is():
+    engine = GGPrivacyEngine(beta=1.5, norm="matched")
+    model, optimizer, loader = private(engine)
+    train(model, optimizer, loader, steps=1)
+    p = AdditiveNoise(GeneralizedGaussian(1.5, 1.0), norm="matched").p
+    assert engine.accountant.history[0].norm == optimizer.norm == p < 1.5
 
 
 def test_a_scheduled_noise_multiplier_is_recorded_step_by_step():

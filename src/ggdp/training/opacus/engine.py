@@ -34,7 +34,7 @@ class GGPrivacyEngine(PrivacyEngine):  # type: ignore[misc]
         accountant: "ggdp"; Opacus's own know Gaussian noise only.
         secure_mode: draw the batches unpredictably too, not only the noise. Needs no further package.
         beta: exponent of the noise, in [1, 8].
-        norm: p in [1, inf] of the clipping; beta if left out.
+        norm: p in [1, inf] of the clipping, or "matched" (see `AdditiveNoise`); beta if left out.
 
     Guarantees:
         1. With beta = 2, everything but the accountant is Opacus's: the same batches for the same seed, the
@@ -52,7 +52,7 @@ class GGPrivacyEngine(PrivacyEngine):  # type: ignore[misc]
         accountant: str = MECHANISM,
         secure_mode: bool = False,
         beta: float = 2.0,
-        norm: float | None = None,
+        norm: float | str | None = None,
     ) -> None:
         arguments.one_of(
             "accountant", accountant, (MECHANISM,), hint="it is exact at beta = 2; leave the argument out"
@@ -74,7 +74,7 @@ class GGPrivacyEngine(PrivacyEngine):  # type: ignore[misc]
         noise_multiplier: float,
         max_grad_norm: float | Sequence[float],
         beta: float | None = None,
-        norm: float | None = None,
+        norm: float | str | None = None,
         poisson_sampling: bool = True,
         clipping: str = "flat",
         noise_generator: Generator | None = None,
@@ -143,7 +143,7 @@ class GGPrivacyEngine(PrivacyEngine):  # type: ignore[misc]
         epochs: float,
         max_grad_norm: float | Sequence[float],
         beta: float | None = None,
-        norm: float | None = None,
+        norm: float | str | None = None,
         **kwargs: Any,
     ) -> tuple[Any, DPOptimizer, DataLoader[Any]]:
         """`make_private` with the smallest noise for which `epochs` passes are certified to meet the target.
@@ -187,7 +187,7 @@ class GGPrivacyEngine(PrivacyEngine):  # type: ignore[misc]
         """The certified upper bound of the epsilon spent; `accountant.epsilon(delta)` has both bounds."""
         return self.accountant.get_epsilon(delta)
 
-    def _law(self, beta: float | None, norm: float | None) -> tuple[float, float]:
+    def _law(self, beta: float | None, norm: float | str | None) -> tuple[float, float]:
         if beta is None:
             return _checked_law(self.beta, self.norm if norm is None else norm)
         return _checked_law(beta, norm)
@@ -240,7 +240,7 @@ def _achieved(multiplier: float, step: AdditiveNoise, rate: float, steps: int, d
     return epsilon_of(run, delta=delta).upper
 
 
-def _checked_law(beta: float, norm: float | None) -> tuple[float, float]:
+def _checked_law(beta: float, norm: float | str | None) -> tuple[float, float]:
     law = AdditiveNoise(GeneralizedGaussian(beta, 1.0), norm=norm)
     return law.noise.beta, law.p
 

@@ -25,8 +25,8 @@ Generator = torch.Generator | SecureGenerator
 
 _NOT_A_BATCH = (
     "optimizer.step() needs one whole new batch of the data loader that make_private returned, got other "
-    "examples, a part of a batch, several batches, or one that was used before: the accountant counts Poisson "
-    "samples; opacus.utils.batch_memory_manager.BatchMemoryManager splits a batch that is too large"
+    "examples, a part of a batch, several batches, or one that was used before: the accountant counts "
+    "Poisson samples; opacus.utils.batch_memory_manager.BatchMemoryManager splits a batch that is too large"
 )
 
 
