@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small models and data sets for the tests of the Opacus adapter."""
 
+import warnings
+
 import torch
+from opacus import PrivacyEngine
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -42,3 +45,41 @@ def train(model, optimizer, loader, loss=None, steps=None):
         if done == steps:
             break
     return done
+
+
+def opacus_engine():
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Secure RNG turned off")
+        return PrivacyEngine()
+
+
+def private(engine, *, noise_multiplier=1.0, max_grad_norm=0.3, seed=5, net=None, loader=None, **options):
+    model = small_net() if net is None else net
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    if seed is not None:
+        options["noise_generator"] = torch.Generator().manual_seed(seed)
+    torch.manual_seed(7)
+    return engine.make_private(
+        module=model,
+        optimizer=optimizer,
+        data_loader=image_loader() if loader is None else loader,
+        noise_multiplier=noise_multiplier,
+        max_grad_norm=max_grad_norm,
+        **options,
+    )
+
+
+def gradients_of(run, loader=None, passes=1):
+    """The gradients that the wrapped optimizer sees, step by step."""
+    model, optimizer, own_loader = run
+    seen = []
+    hook = optimizer.step_hook
+
+    def spy(optim):
+        seen.append(torch.cat([parameter.grad.flatten() for parameter in optim.params]).clone())
+        hook(optim)
+
+    optimizer.attach_step_hook(spy)
+    for _ in range(passes):
+        train(model, optimizer, own_loader if loader is None else loader)
+    return seen
