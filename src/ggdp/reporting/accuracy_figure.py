@@ -20,7 +20,8 @@ def accuracy_figure(
     """Draw, in each panel, curves with a `label`, `betas` and `values` in [0, 1].
 
     `errors` are half-lengths of error bars: of the curve itself, or, if the curve has them, of `points` that
-    were measured beside it and are drawn without a line.
+    were measured beside it and are drawn without a line. `reference` is a point of someone else's, drawn as a
+    cross.
     """
     figure, found = canvas.panels(len(panels), rows=rows)
     for axes, (name, curves) in zip(found, panels, strict=True):
@@ -40,6 +41,9 @@ def accuracy_figure(
 
 def _draw(axes: Any, curve: Curve, number: int) -> None:
     style = canvas.style_number(number)
+    if "reference" in curve:
+        beta, value = curve["reference"]
+        axes.plot([beta], [100.0 * value], "x", color=style["color"], markersize=9, markeredgewidth=2)
     marker = canvas.MARKERS[number % len(canvas.MARKERS)]
     values = 100.0 * np.asarray(curve["values"])
     bars = 100.0 * np.asarray(curve["errors"]) if "errors" in curve else None

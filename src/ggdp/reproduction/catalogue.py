@@ -12,6 +12,9 @@ _MODULES = {
     "fig3": "pate_accuracy",
     "fig4": "tail_weight",
     "fig5": "hardmax",
+    "fig6": "training_accuracy",
+    "table1": "cifar_table",
+    "fig8": "fixed_settings",
     "speed": "sampling_speed",
 }
 

@@ -98,6 +98,9 @@ class Experiment:
         findings: our answer to each statement of the paper.
         pictures: drawn from settings and numbers alone; a name for each.
         files: data that must be there, relative to the data folder.
+        packages: optional packages that must be installed.
+        kept_with: the folder of its cells, where figures share them.
+        needs_record: whether it is made of the record that its setting `measured` names, and of nothing else.
     """
 
     name: str
@@ -107,6 +110,9 @@ class Experiment:
     findings: Callable[[Settings, Numbers], dict[str, Finding]]
     pictures: Callable[[Settings, Numbers], dict[str, "Figure"]]
     files: Callable[[Settings], tuple[str, ...]] = lambda settings: ()
+    packages: tuple[str, ...] = ()
+    kept_with: str = ""
+    needs_record: bool = False
 
     @property
     def config(self) -> Config:

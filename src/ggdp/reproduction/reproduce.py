@@ -2,6 +2,7 @@
 """Run one figure from its configuration to its record and pictures."""
 
 import hashlib
+import importlib.util
 import json
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from ggdp.reporting import canvas
 from ggdp.reporting.atomic_file import write_atomically
 from ggdp.reproduction.backends import Workers
 from ggdp.reproduction.experiment import Experiment
+from ggdp.reproduction.measured import measured
 from ggdp.reproduction.record import made_record
 from ggdp.reproduction.sweep import sweep
 
@@ -34,9 +36,9 @@ class Place:
     out: Path
     data: Path | None = None
 
-    def cells(self, name: str) -> Path:
+    def cells(self, experiment: Experiment) -> Path:
         """The folder of a figure's finished cells."""
-        return self.out / "cells" / name
+        return self.out / "cells" / (experiment.kept_with or experiment.name)
 
     def record(self, name: str) -> Path:
         """A figure's record."""
@@ -56,7 +58,14 @@ def reproduce(
     Settings of the figure, and digests of the data files it reads, go into every cell, so that a change of
     either starts new cells and leaves the old ones alone.
     """
+    absent = [package for package in experiment.packages if importlib.util.find_spec(package) is None]
+    if absent:
+        return Skipped(experiment.name, f"needs {', '.join(absent)}, not installed here")
     settings = experiment.config.chosen(quick)
+    if experiment.needs_record and measured(settings["measured"]) is None:
+        return Skipped(
+            experiment.name, f"no record {settings['measured']} of a GPU run is kept with this package"
+        )
     files = experiment.files(settings)
     if files:
         missing = _missing(files, place.data)
@@ -65,9 +74,7 @@ def reproduce(
         settings["data"] = {file: _digest(_found(place.data, file)) for file in files}
     start = time.perf_counter()
     cells = experiment.cells(settings)
-    swept = sweep(
-        cells, place.cells(experiment.name), workers=workers, data=place.data, on_progress=on_progress
-    )
+    swept = sweep(cells, place.cells(experiment), workers=workers, data=place.data, on_progress=on_progress)
     if swept.num_left_out == len(cells) > 0:
         return Skipped(experiment.name, "all its cells need a CUDA device, and no worker has one")
     record = made_record(

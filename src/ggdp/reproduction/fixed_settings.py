@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figure 8: accuracy against beta with one hyperparameter held fixed, from the cells of figure 6."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ggdp.reproduction.experiment import Agreement, Experiment, Finding, Numbers, Settings
+from ggdp.reproduction.training_accuracy import training_files
+from ggdp.reproduction.training_sweep import (
+    GRID,
+    best_rows,
+    curve_of,
+    gaussian_is_best,
+    runs_of,
+    sweep_cells,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_STRONG = 0.02  # of accuracy
+_WORDS = {"learning_rate": "learning rate", "clip_norm": "clip", "noise_multiplier": "noise multiplier"}
+
+
+def _numbers(settings: Settings, results: list[dict[str, Any]]) -> Numbers:
+    runs = runs_of(settings, results)
+    panels = []
+    for name, values in GRID.items():
+        for value in settings[values]:
+            fixed = [run for run in runs if run[name] == value]
+            budgets = [
+                {"epsilon": epsilon, "rows": best_rows(fixed, settings["betas"], epsilon)}
+                for epsilon in settings["epsilons"]
+            ]
+            panels.append({"hyperparameter": name, "value": value, "budgets": budgets})
+    return {"panels": panels}
+
+
+def _headline(numbers: Numbers) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for panel in numbers["panels"]:
+        for budget in panel["budgets"]:
+            name = f"{_WORDS[panel['hyperparameter']]} {panel['value']:g}, epsilon = {budget['epsilon']:g}"
+            found |= {f"{name}, beta = 2": row["accuracy"] for row in budget["rows"] if row["beta"] == 2.0}
+    return found
+
+
+def _effect(numbers: Numbers, name: str) -> float | None:
+    """By how much fixing the hyperparameter at its worst value costs beta = 2, over the budgets at most."""
+    at: dict[float, list[float]] = {}
+    for panel in numbers["panels"]:
+        if panel["hyperparameter"] == name:
+            for budget in panel["budgets"]:
+                found = [row["accuracy"] for row in budget["rows"] if row["beta"] == 2.0]
+                at.setdefault(budget["epsilon"], []).extend(found)
+    spreads = [float(np.ptp(values)) for values in at.values() if len(values) > 1]
+    return max(spreads, default=None)
+
+
+def _findings(settings: Settings, numbers: Numbers) -> dict[str, Finding]:
+    effects = {name: _effect(numbers, name) for name in GRID}
+    verdicts = [
+        verdict
+        for panel in numbers["panels"]
+        for budget in panel["budgets"]
+        if (verdict := gaussian_is_best(budget["rows"])) is not None
+    ]
+    return {
+        "learning rate": _small("learning_rate", effects),
+        "clip": _clip(effects),
+        "noise multiplier": _small("noise_multiplier", effects),
+        "gaussian": Finding(
+            f"In {sum(verdicts)} of {len(verdicts)} panels and budgets no exponent in [1, 2) beats beta = 2 "
+            "by more than two standard errors.",
+            Agreement.of(sum(verdicts) > len(verdicts) / 2) if verdicts else Agreement.UNDECIDED,
+        ),
+    }
+
+
+def _small(name: str, effects: dict[str, float | None]) -> Finding:
+    effect = effects[name]
+    if effect is None:
+        return Finding(f"Only one {_WORDS[name]} was tried.", Agreement.UNDECIDED)
+    return Finding(
+        f"At beta = 2 the values of the {_WORDS[name]} are at most {100 * effect:.2f} percentage points "
+        "apart.",
+        Agreement.of(effect <= _STRONG),
+    )
+
+
+def _clip(effects: dict[str, float | None]) -> Finding:
+    clip, rate = effects["clip_norm"], effects["learning_rate"]
+    if clip is None or rate is None:
+        return Finding("Only one clip or one learning rate was tried.", Agreement.UNDECIDED)
+    return Finding(
+        f"At beta = 2 the clips are at most {100 * clip:.2f} percentage points apart, the learning rates "
+        f"{100 * rate:.2f}.",
+        Agreement.of(clip > rate),
+    )
+
+
+def _pictures(settings: Settings, numbers: Numbers) -> dict[str, "Figure"]:
+    from ggdp.reporting.accuracy_figure import accuracy_figure
+
+    pictures = {}
+    for name in GRID:
+        panels = [panel for panel in numbers["panels"] if panel["hyperparameter"] == name]
+        drawn = [
+            (
+                f"{_WORDS[name]} {panel['value']:g}",
+                [
+                    curve_of(budget["rows"], f"epsilon = {budget['epsilon']:g}")
+                    for budget in panel["budgets"]
+                    if budget["rows"]
+                ],
+            )
+            for panel in panels
+        ]
+        rows = -(-len(drawn) // 2)
+        pictures[f"fig8_{name}"] = accuracy_figure(drawn, "test accuracy (%)", rows=rows)
+    return pictures
+
+
+EXPERIMENT = Experiment(
+    name="fig8",
+    cells=sweep_cells,
+    numbers=_numbers,
+    headline=_headline,
+    findings=_findings,
+    pictures=_pictures,
+    files=training_files,
+    packages=("torch", "sklearn"),
+    kept_with="training",
+)

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sweep that figures 6 and 8 share: a cell trains once and notes the accuracy after every epoch.
+
+As in the paper, a run has a fixed noise multiplier, and a budget is a point on its way: the accuracy at a
+budget is the best of the epochs whose epsilon is within it. Epsilon depends on exponent and noise multiplier
+alone, so it has cells of its own. Gradients are clipped in the l_2 norm for every exponent, as the published
+code does, so that one grid of clips suits all exponents; epsilon is certified for just that. Settings are
+compared by their test accuracy, again as in the paper: no epsilon covers the choice.
+"""
+
+import functools
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ggdp.reproduction.cell import Cell, Surroundings
+from ggdp.reproduction.experiment import Settings
+
+GRID = {"learning_rate": "learning_rates", "clip_norm": "clip_norms", "noise_multiplier": "noise_multipliers"}
+"""The hyperparameters of a run, and the settings that list their values."""
+
+_PLANNED = ("beta", "norm", "delta", "batch_size", "epochs", "noise_multiplier")
+
+
+def spent(config: Mapping[str, Any], surroundings: Surroundings) -> dict[str, Any]:
+    """Certified epsilon after every epoch, of an exponent and a noise multiplier."""
+    plan = _prepared({**config, "clip_norm": 1.0}, surroundings).private.plan
+    ends = [epoch * plan.steps_per_epoch for epoch in range(1, config["epochs"] + 1)]
+    bounds = [plan.epsilon(steps) for steps in ends]
+    return {"epsilons": [bound.upper for bound in bounds], "steps": ends, "method": bounds[-1].method}
+
+
+def trained(config: Mapping[str, Any], surroundings: Surroundings) -> dict[str, Any]:
+    """Train once; the test accuracy after every epoch, until it has not risen for `patience` epochs."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # cells run side by side
+    try:
+        return {"accuracies": _accuracies(_prepared(config, surroundings), config)}
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _prepared(config: Mapping[str, Any], surroundings: Surroundings) -> Any:
+    import torch
+
+    from ggdp.training.task_run import RunSettings, prepare
+
+    names = (*_PLANNED, "clip_norm", "learning_rate", "momentum")
+    first, second = (int(word) >> 1 for word in surroundings.seed.generate_state(2, np.uint64))
+    return prepare(
+        _task(config["task"], surroundings.data),
+        RunSettings(**{name: config[name] for name in names if name in config}),
+        generator=torch.Generator().manual_seed(first),
+        weights=torch.Generator().manual_seed(second),
+    )
+
+
+def _accuracies(run: Any, config: Mapping[str, Any]) -> list[float]:
+    """A plain loop over Poisson batches; unlike `fit`, it leaves epsilon to its own cells."""
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    model, optimizer, loader, _ = run.private
+    found: list[float] = []
+    while len(found) < config["epochs"]:
+        end = (len(found) + 1) * run.private.plan.steps_per_epoch
+        for *inputs, target in loader:
+            optimizer.zero_grad()
+            if loader.clock.open.size:
+                torch.autograd.backward(cross_entropy(model(*inputs), target))
+            optimizer.step()
+            if optimizer.num_steps >= end:
+                break
+        found.append(run.score(model))
+        if len(found) - 1 - int(np.argmax(found)) >= config["patience"]:
+            break
+    return found
+
+
+@functools.cache
+def _task(name: str, data: Path | None) -> Any:
+    """The data, read once in each worker."""
+    from ggdp.training.tasks import load_task
+
+    return load_task(name, data=None if name == "digits" else data)
+
+
+def sweep_cells(settings: Settings) -> list[Cell]:
+    """Epsilons first, then every exponent with every setting; repetitions outermost."""
+    return [*_spent_cells(settings), *_trained_cells(settings)]
+
+
+def _spent_cells(settings: Settings) -> list[Cell]:
+    names = ("task", "norm", "delta", "batch_size", "epochs", "data")
+    shared = {name: settings[name] for name in names if name in settings}
+    return [
+        Cell(f"{__name__}:spent", {**shared, "beta": beta, "noise_multiplier": multiplier})
+        for beta in settings["betas"]
+        for multiplier in settings["noise_multipliers"]
+    ]
+
+
+def _trained_cells(settings: Settings) -> list[Cell]:
+    names = ("task", "norm", "delta", "batch_size", "epochs", "momentum", "patience", "data")
+    shared = {name: settings[name] for name in names if name in settings}
+    values = itertools.product(*(settings[name] for name in GRID.values()))
+    grid = [dict(zip(GRID, chosen, strict=True)) for chosen in values]
+    return [
+        Cell(f"{__name__}:trained", {**shared, "beta": beta, **chosen, "repeat": repeat})
+        for repeat in range(settings["repeats"])
+        for beta in settings["betas"]
+        for chosen in grid
+    ]
+
+
+def runs_of(settings: Settings, results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Each setting of each exponent with its epsilons and repetitions, from the results of the cells."""
+    budgets, trainings = _spent_cells(settings), _trained_cells(settings)
+    epsilons = {
+        (cell.config["beta"], cell.config["noise_multiplier"]): result["epsilons"]
+        for cell, result in zip(budgets, results, strict=False)
+    }
+    runs: dict[tuple[float, ...], dict[str, Any]] = {}
+    for cell, result in zip(trainings, results[len(budgets) :], strict=True):
+        chosen = {name: cell.config[name] for name in ("beta", *GRID)}
+        curve = epsilons[chosen["beta"], chosen["noise_multiplier"]]
+        run = runs.setdefault(tuple(chosen.values()), {**chosen, "epsilons": curve, "repeats": []})
+        run["repeats"].append(result["accuracies"])
+    return list(runs.values())
+
+
+def at_budget(run: Mapping[str, Any], epsilon: float) -> list[float]:
+    """Of each repetition, the best accuracy before the budget was exceeded; none if it is too small.
+
+    >>> at_budget({"epsilons": [1.0, 2.0], "repeats": [[0.7, 0.8], [0.6, 0.9]]}, 1.5)
+    [0.7, 0.6]
+    """
+    num_inside = sum(spent <= epsilon for spent in run["epsilons"])
+    return [max(accuracies[:num_inside]) for accuracies in run["repeats"]] if num_inside else []
+
+
+def best_rows(
+    runs: Sequence[Mapping[str, Any]], betas: Sequence[float], epsilon: float
+) -> list[dict[str, Any]]:
+    """For each exponent with a run inside the budget: the setting with the best mean, its mean and spread."""
+    rows = []
+    for beta in betas:
+        scored = [
+            (float(np.mean(values)), values, run)
+            for run in runs
+            if run["beta"] == beta and (values := at_budget(run, epsilon))
+        ]
+        if not scored:
+            continue
+        mean, values, run = max(scored, key=lambda entry: entry[0])
+        std = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+        rows.append(
+            {
+                "beta": beta,
+                "epsilon": epsilon,
+                "accuracy": mean,
+                "std": std,
+                "standard_error": std / float(np.sqrt(len(values))),
+                "runs": len(values),
+                **{name: run[name] for name in GRID},
+            }
+        )
+    return rows
+
+
+def gaussian_is_best(rows: Sequence[Mapping[str, Any]]) -> bool | None:
+    """Whether no exponent in [1, 2) beats beta = 2 by more than two standard errors; None without both."""
+    gaussian = [row for row in rows if row["beta"] == 2.0]
+    others = [row for row in rows if 1.0 <= row["beta"] < 2.0]
+    if not gaussian or not others:
+        return None
+    mine = gaussian[0]
+    return all(
+        other["accuracy"] - mine["accuracy"]
+        <= 2.0 * float(np.hypot(other["standard_error"], mine["standard_error"]))
+        for other in others
+    )
+
+
+def curve_of(rows: Sequence[Mapping[str, Any]], label: str) -> dict[str, Any]:
+    """Rows as a curve of `accuracy_figure`."""
+    return {
+        "label": label,
+        "betas": [row["beta"] for row in rows],
+        "values": [row["accuracy"] for row in rows],
+        "errors": [row["std"] for row in rows],
+    }
