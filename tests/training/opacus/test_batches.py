@@ -159,6 +159,23 @@ def test_a_step_on_less_or_more_than_a_whole_batch_is_refused(in_parts):
     assert len(engine.accountant) == 0
 
 
+@pytest.mark.parametrize("clear", [lambda model: None, lambda model: model.zero_grad()])
+def test_sums_of_an_earlier_step_that_were_not_cleared_are_refused(clear):
+    """`model.zero_grad()` leaves them; Opacus refuses them as well."""
+    engine, model, optimizer, loader = linear_run()
+    batches = iter(loader)
+    model(next(batches)[0]).sum().backward()
+    optimizer.step()
+    clear(model)
+    model.allow_grad_accumulation()
+    model(next(batches)[0]).sum().backward()
+    before = model._module.weight.clone()
+    with pytest.raises(ValueError, match=r"must call optimizer\.zero_grad"):
+        optimizer.step()
+    assert torch.equal(before, model._module.weight)
+    assert len(engine.accountant) == 1
+
+
 def test_a_loop_may_leave_batches_out():
     engine, model, optimizer, loader = linear_run()
     for index, (x, _) in enumerate(loader):

@@ -111,6 +111,7 @@ class GGOptimizer(DPOptimizer):  # type: ignore[misc]
         parameters = self.params
         for parameter in parameters:
             _check_processed_flag(parameter.grad_sample)
+            _check_processed_flag(parameter.summed_grad)  # of a step whose sums zero_grad has not cleared
         gradients = [self._get_flat_grad_sample(parameter) for parameter in parameters]
         factors = self._clip_factors(gradients)
         for parameter, gradient, factor in zip(parameters, gradients, factors, strict=True):
