@@ -4,14 +4,14 @@
     python papers/generalized_gaussian/table1_cifar10.py --data DIR --out DIR [--cells 'beta2-*']
     python papers/generalized_gaussian/table1_cifar10.py --out DIR
 
-The first runs cells, on cifar-10-batches-py or cifar-10-batches-bin in --data. Written for one GPU;
-features are computed there. Each cell is a file that appears whole when its run ends, so the command can be
-stopped and given again: it goes on with what is missing. The second makes the record and the picture of the
-cells that are there.
+The first runs cells, on cifar-10-batches-py or cifar-10-batches-bin in --data. Written for one GPU; features
+are computed there. Each cell is a file that appears whole when its run ends, so the command can be stopped
+and given again: it goes on with what is missing. The second makes the record and the picture of the cells
+that are there.
 
-The release that standardises the features is charged: epsilon is that of everything together. Clip and
-learning rate of each exponent were chosen by the cells named tune-*, which no epsilon covers, as in the
-paper.
+The release that standardises the features is charged: epsilon is that of everything together. Settings are
+chosen stage by stage on one seed that the table does not use, at one budget and beta = 2; as in the paper,
+the choice looks at test accuracy, and no epsilon covers it.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import fnmatch
 import itertools
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -28,7 +28,6 @@ import numpy as np
 import torch
 from vote_files import write_record
 
-from ggdp.reporting import canvas
 from ggdp.reporting.atomic_file import write_atomically
 from ggdp.training.experiments import training_cell
 from ggdp.training.tasks import Task, load_task
@@ -39,48 +38,43 @@ PAPER = {1.0: 0.637, 2.0: 0.677, 3.0: 0.694}
 CONFIG: dict[str, Any] = {
     "epsilons": [1.0, 2.0, 3.0],
     "seeds": [1, 2, 3],
-    "tuning_seed": 100,
-    # The first average is the one that is reported; the others are noted beside it. 0 is the last weights.
-    "shared": {"delta": 1e-6, "batch_size": 8192, "momentum": 0.9, "averages": [0.97, 0.9, 0.99, 0.0]},
     "standardisation_noise": 32.0,
-    "epochs": {1.0: 30, 2.0: 45, 3.0: 60},
-    # One example's gradient has an l_2 norm of about 12 at first, so every clip below binds, and only
-    # learning_rate * clip_norm matters. In l_p that norm is 16, 3, 0.37 and 0.21 times as long at p = 1.33,
-    # 1.66, 2.5 and 3: clips in proportion keep the clipped gradients alike.
+    "epochs": {1.0: 40, 2.0: 60, 3.0: 80},
+    "shared": {"delta": 1e-6, "batch_size": 8192, "momentum": 0.9, "averages": [0.9, 0.97, 0.0]},
+    # What every cell starts from, and what is tried in each stage, on top of the best so far. Every clip
+    # here binds, so only learning_rate * clip_norm matters. `feature_scale` is for features of order 0, 1, 2.
+    "start": {"learning_rate": 4.0, "learning_rate_end": 4.0, "feature_scale": [1.0, 1.0, 1.0]},
+    "search": {
+        "seed": 100,
+        "epsilon": 2.0,
+        "stages": [
+            {
+                "falling6": {"learning_rate": 6.0, "learning_rate_end": 0.3},
+                "falling9": {"learning_rate": 9.0, "learning_rate_end": 0.3},
+                "falling14": {"learning_rate": 14.0, "learning_rate_end": 0.3},
+            },
+            {
+                "half": {"feature_scale": [0.5, 0.5, 0.5]},
+                "order2half": {"feature_scale": [1.0, 1.0, 0.5]},
+                "order2quarter": {"feature_scale": [1.0, 1.0, 0.25]},
+                "double": {"feature_scale": [2.0, 2.0, 2.0]},
+            },
+            {"batch16384": {"batch_size": 16384}},
+        ],
+    },
+    # One example's gradient has an l_2 norm of about 12 at first. In l_p it is 16 and 3 times as long at p =
+    # 1.33 and 1.66: clips in proportion keep the clipped gradients alike. The noise grows with the clip, and
+    # the learning rate falls for it.
     "settings": {
-        "beta2": {"beta": 2.0, "clip_norm": 2.0, "learning_rate": 0.2},
-        "beta1.66": {"beta": 1.66, "clip_norm": 6.0, "learning_rate": 0.1},
-        "beta1.33": {"beta": 1.33, "clip_norm": 32.0, "learning_rate": 0.05},
-        "beta3-norm2": {"beta": 3.0, "norm": 2.0, "clip_norm": 2.0, "learning_rate": 0.2},
-        "beta1.66-norm2": {"beta": 1.66, "norm": 2.0, "clip_norm": 2.0, "learning_rate": 0.2},
-        "beta1.33-norm2": {"beta": 1.33, "norm": 2.0, "clip_norm": 2.0, "learning_rate": 0.2},
-        "beta2.5-norm2": {"beta": 2.5, "norm": 2.0, "clip_norm": 2.0, "learning_rate": 0.2},
-    },
-    "tuning": {
-        "beta2": {"learning_rate": [4.0, 8.0], "relative_epochs": [0.6, 1.0, 1.6]},
-        "beta1.33": {"learning_rate": [0.25, 1.0]},
-        "beta1.66": {"learning_rate": [1.0, 2.0]},
-        "beta2.5-norm2": {"learning_rate": [4.0, 8.0]},
-    },
-    "probe_epochs": {1.0: 35, 3.0: 60},
-    "probes": {
-        "base": {"learning_rate": 4.0},
-        "scale0.5": {"learning_rate": 4.0, "feature_scale": 0.5},
-        "scale2": {"learning_rate": 4.0, "feature_scale": 2.0},
-        "batch16384-rate4": {"batch_size": 16384, "learning_rate": 4.0},
-        "batch16384-rate8": {"batch_size": 16384, "learning_rate": 8.0},
-        "clip1": {"clip_norm": 1.0, "learning_rate": 0.4},
-        "clip3": {"clip_norm": 3.0, "learning_rate": 0.15},
-        # Features of order 0, 1 and 2 by a factor each. Tramer and Boneh's noisy variances shrink most of
-        # order 2, unintended.
-        "orders-1-1-0.5": {"learning_rate": 4.0, "feature_scale": [1.0, 1.0, 0.5]},
-        "orders-1-1-0.25": {"learning_rate": 4.0, "feature_scale": [1.0, 1.0, 0.25]},
-        "orders-2-1-0.5": {"learning_rate": 4.0, "feature_scale": [2.0, 1.0, 0.5]},
+        "beta2": {"beta": 2.0, "clip_norm": 0.1},
+        "beta1.66-norm2": {"beta": 1.66, "norm": 2.0, "clip_norm": 0.1},
+        "beta1.33-norm2": {"beta": 1.33, "norm": 2.0, "clip_norm": 0.1},
+        "beta2.5-norm2": {"beta": 2.5, "norm": 2.0, "clip_norm": 0.1},
+        "beta3-norm2": {"beta": 3.0, "norm": 2.0, "clip_norm": 0.1},
+        "beta1.66": {"beta": 1.66, "clip_norm": 0.3, "rate_factor": 0.5},
+        "beta1.33": {"beta": 1.33, "clip_norm": 1.6, "rate_factor": 0.15},
     },
 }
-
-Scale = float | list[float]
-"""A factor for all features, or one for each order of scattering."""
 
 
 @dataclass(frozen=True)
@@ -93,141 +87,142 @@ class Cell:
     settings: dict[str, Any]
 
 
-def cells() -> list[Cell]:
-    """The cells of the table, the most important ones first."""
-    found = []
-    for setting, seed, epsilon in itertools.product(CONFIG["settings"], CONFIG["seeds"], CONFIG["epsilons"]):
-        settings = {
-            **CONFIG["shared"],
-            "epochs": CONFIG["epochs"][epsilon],
-            **CONFIG["settings"][setting],
-        }
-        found.append(Cell(f"{setting}-eps{epsilon:g}-seed{seed}", epsilon, seed, settings))
-    return found
+class TimeUpError(Exception):
+    """The next cell would probably end after the time is up."""
 
 
-def tuning_cells() -> list[Cell]:
-    """The cells that settings are chosen by: one seed that the table does not use."""
-    found = []
-    seed = CONFIG["tuning_seed"]
-    for setting, grid in CONFIG["tuning"].items():
-        for epsilon, values in itertools.product(CONFIG["epsilons"], itertools.product(*grid.values())):
-            chosen = dict(zip(grid, values, strict=True))
-            tried = "-".join(f"{name}{value:g}" for name, value in chosen.items())
-            settings = {
-                **CONFIG["shared"],
-                "epochs": round(CONFIG["epochs"][epsilon] * chosen.pop("relative_epochs", 1.0)),
-                **CONFIG["settings"][setting],
-                **chosen,
-            }
-            found.append(Cell(f"tune-{setting}-eps{epsilon:g}-{tried}", epsilon, seed, settings))
-    return found
+@dataclass
+class Runner:
+    """Runs cells that have no file yet, and keeps the features of one seed at hand."""
 
+    data: Path
+    out: Path
+    device: str
+    deadline: float
+    physical_batch: int | None
+    longest: float = 0.0
+    task: Task | None = None
+    seed: int | None = None
+    scale: list[float] = field(default_factory=lambda: [1.0, 1.0, 1.0])
 
-def probe_cells() -> list[Cell]:
-    """The cells that look one change at a time for what the paper does not vary; same seed as tuning."""
-    found = []
-    for epsilon, (name, changes) in itertools.product((1.0, 3.0), CONFIG["probes"].items()):
-        settings = {
-            **CONFIG["shared"],
-            "epochs": CONFIG["probe_epochs"][epsilon],
-            **CONFIG["settings"]["beta2"],
-            **changes,
-        }
-        found.append(Cell(f"probe-{name}-eps{epsilon:g}", epsilon, CONFIG["tuning_seed"], settings))
-    return found
+    def result(self, cell: Cell) -> dict[str, Any]:
+        path = file_of(cell, self.out)
+        if not path.exists():
+            record = self._run(cell)
+            write_atomically(path, json.dumps(record) + "\n")
+        found: dict[str, Any] = json.loads(path.read_text())
+        return found
+
+    def _run(self, cell: Cell) -> dict[str, Any]:
+        if time.perf_counter() + 1.2 * self.longest > self.deadline:
+            raise TimeUpError
+        begun = time.perf_counter()
+        settings = {**cell.settings, "averages": tuple(cell.settings["averages"])}
+        task = self._features(cell.seed, settings.pop("feature_scale"))
+        found = training_cell(
+            task, epsilon=cell.epsilon, seed=cell.seed, physical_batch_size=self.physical_batch, **settings
+        )
+        taken = time.perf_counter() - begun
+        self.longest = max(self.longest, taken)
+        print(
+            f"{cell.name}: accuracy {found['accuracy']:.4f}, best epoch {found['best_accuracy']:.4f}, other "
+            f"averages {found['epochs'][-1]['other_averages']}, epsilon {found['epsilon']:.4f}, noise "
+            f"multiplier {found['noise_multiplier']:.3f}, {found['seconds']:.1f} of {taken:.1f} s",
+            flush=True,
+        )
+        asked = {"name": cell.name, "seed": cell.seed, "target_epsilon": cell.epsilon}
+        return {**asked, "settings": cell.settings, **found}
+
+    def _features(self, seed: int, scale: list[float]) -> Task:
+        """The task of a seed, which is also that of the standardisation's noise, with scaled features."""
+        if self.task is None or self.seed != seed:
+            self.task = None  # frees its memory first
+            self.task = load_task(
+                "cifar10",
+                data=self.data,
+                device=self.device,
+                rng=np.random.default_rng(seed),
+                standardisation_noise=CONFIG["standardisation_noise"],
+            )
+            self.seed, self.scale = seed, [1.0, 1.0, 1.0]
+        if scale != self.scale:
+            orders = torch.tensor([0] + 16 * [1] + 64 * [2]).repeat(3)
+            factors = (torch.tensor(scale) / torch.tensor(self.scale))[orders].view(-1, 1, 1)
+            for part in (self.task.train, self.task.test):
+                part.tensors[0].mul_(factors.to(part.tensors[0].device))
+            self.scale = scale
+        return self.task
 
 
 def file_of(cell: Cell, out: Path) -> Path:
     return out / "cells" / f"{cell.name}.json"
 
 
-def run(wanted: list[Cell], data: Path, out: Path, device: str, seconds: float, physical: int | None) -> None:
-    """Run what is missing, seed by seed, and start no cell that would probably end after the time is up."""
-    start = time.perf_counter()
-    missing = [cell for cell in wanted if not file_of(cell, out).exists()]
-    longest = 0.0
-    task: Task | None = None
-    task_seed: int | None = None
-    scale: Scale = 1.0
-    for place, cell in enumerate(missing):
-        if task is None or task_seed != cell.seed:
-            task, task_seed, scale = loaded(data, device, cell.seed), cell.seed, 1.0
-        spent = time.perf_counter() - start
-        if spent + 1.2 * longest > seconds:
-            print(f"time is up: {len(missing) - place} cells are missing")
-            return
-        settings = {**cell.settings, "averages": tuple(cell.settings["averages"])}
-        task = scaled(task, scale, wanted_scale := settings.pop("feature_scale", 1.0))
-        scale = wanted_scale
-        begun = time.perf_counter()
-        result = training_cell(
-            task, epsilon=cell.epsilon, seed=cell.seed, physical_batch_size=physical, **settings
+def made_cell(name: str, setting: str, epsilon: float, seed: int, chosen: dict[str, Any]) -> Cell:
+    settings = {
+        **CONFIG["shared"],
+        "epochs": CONFIG["epochs"][epsilon],
+        **chosen,
+        **CONFIG["settings"][setting],
+    }
+    factor = settings.pop("rate_factor", 1.0)
+    for rate in ("learning_rate", "learning_rate_end"):
+        settings[rate] *= factor
+    return Cell(name, epsilon, seed, settings)
+
+
+def searched(runner: Runner) -> dict[str, Any]:
+    """The settings that the stages of the search end with."""
+    search = CONFIG["search"]
+
+    def score(name: str, changes: dict[str, Any]) -> float:
+        cell = made_cell(f"search-{name}", "beta2", search["epsilon"], search["seed"], changes)
+        return float(runner.result(cell)["accuracy"])
+
+    trail, chosen = "start", dict(CONFIG["start"])
+    best = score(trail, chosen)
+    for stage in search["stages"]:
+        tried = {f"{trail}-{name}": {**chosen, **changes} for name, changes in stage.items()}
+        scores = {name: score(name, changes) for name, changes in tried.items()}
+        winner = max(scores, key=lambda name: scores[name])
+        if scores[winner] > best:
+            trail, chosen, best = winner, tried[winner], scores[winner]
+    print(f"chosen: {trail} with {best:.4f}", flush=True)
+    return chosen
+
+
+def table_cells(chosen: dict[str, Any]) -> list[Cell]:
+    """All seeds of beta = 2 first, then the first seed of every other setting, then the rest."""
+    found = [
+        made_cell(f"{setting}-eps{epsilon:g}-seed{seed}", setting, epsilon, seed, chosen)
+        for setting, seed, epsilon in itertools.product(
+            CONFIG["settings"], CONFIG["seeds"], CONFIG["epsilons"]
         )
-        longest = max(longest, time.perf_counter() - begun)
-        asked = {"name": cell.name, "seed": cell.seed, "target_epsilon": cell.epsilon, **cell.settings}
-        write_atomically(file_of(cell, out), json.dumps({**asked, **result}) + "\n")
-        others = result["epochs"][-1].get("other_averages", [])
-        print(
-            f"{cell.name}: accuracy {result['accuracy']:.4f}, best {result['best_accuracy']:.4f}, "
-            f"with mirror {result['mirrored_accuracy']:.4f}, "
-            f"other averages {others}, epsilon {result['epsilon']:.4f}, "
-            f"noise multiplier {result['noise_multiplier']:.3f}, "
-            f"{result['seconds']:.1f} s of {time.perf_counter() - begun:.1f} s",
-            flush=True,
-        )
-
-
-def loaded(data: Path, device: str, seed: int) -> Task:
-    begun = time.perf_counter()
-    task = load_task(
-        "cifar10",
-        data=data,
-        device=device,
-        rng=np.random.default_rng(seed),
-        standardisation_noise=CONFIG["standardisation_noise"],
-    )
-    print(f"features with seed {seed}: {time.perf_counter() - begun:.1f} s", flush=True)
-    return task
-
-
-def scaled(task: Task, now: Scale, wanted: Scale) -> Task:
-    """The task with its features multiplied in place by a public constant for each order of scattering."""
-    if wanted != now:
-        factors = torch.tensor(by_order(wanted)) / torch.tensor(by_order(now))
-        orders = torch.tensor([0] + 16 * [1] + 64 * [2]).repeat(3)
-        for part in (task.train, task.test, task.mirrored):
-            features = part.tensors[0]
-            features.mul_(factors[orders].to(features.device).view(-1, 1, 1))
-    return task
-
-
-def by_order(scale: Scale) -> list[float]:
-    return scale if isinstance(scale, list) else [scale] * 3
+    ]
+    return sorted(found, key=lambda cell: 0 if cell.name.startswith("beta2-") else cell.seed)
 
 
 def summary(out: Path) -> list[dict[str, Any]]:
     """A row for each setting and epsilon that has cells: mean and deviation over seeds."""
     rows = []
     for setting, epsilon in itertools.product(CONFIG["settings"], CONFIG["epsilons"]):
-        found = [
-            json.loads(file_of(cell, out).read_text())
-            for cell in cells()
-            if cell.name.startswith(f"{setting}-eps{epsilon:g}-") and file_of(cell, out).exists()
-        ]
+        files = sorted((out / "cells").glob(f"{setting}-eps{epsilon:g}-seed*.json"))
+        found = [json.loads(file.read_text()) for file in files]
         if found:
             last = [record["accuracy"] for record in found]
-            best = [record["best_accuracy"] for record in found]
             rows.append(
                 {
                     "setting": setting,
-                    **CONFIG["settings"][setting],
+                    "settings": found[0]["settings"],
+                    "beta": CONFIG["settings"][setting]["beta"],
+                    "norm": found[0]["norm"],
                     "epsilon": epsilon,
                     "runs": len(found),
                     "accuracy": mean(last),
-                    "accuracy_std": stdev(last) if len(last) > 1 else None,
-                    "best_accuracy": mean(best),
+                    "accuracy_std": stdev(last) if len(last) > 1 else 0.0,
+                    "best_accuracy": mean(record["best_accuracy"] for record in found),
                     "certified_epsilon": max(record["epsilon"] for record in found),
+                    "method": found[0]["method"],
                     "seconds": sum(record["seconds"] for record in found),
                     "paper": PAPER[epsilon] if setting == "beta2" else None,
                 }
@@ -236,33 +231,34 @@ def summary(out: Path) -> list[dict[str, Any]]:
 
 
 def figure(rows: list[dict[str, Any]]) -> Any:
-    """Accuracy against the exponent, clipped in l_beta and in l_2, one line for each epsilon."""
-    picture, panels = canvas.panels(2)
-    for axes, norm, title in zip(panels, (None, 2.0), ("clipped in l_beta", "clipped in l_2"), strict=True):
-        for place, epsilon in enumerate(CONFIG["epsilons"]):
+    """Accuracy against the exponent, clipped in l_2 and in l_beta, one line for each epsilon."""
+    from ggdp.reporting import canvas
+    from ggdp.reporting.accuracy_figure import accuracy_figure
+
+    panels = []
+    for title, kept in (
+        ("CIFAR-10, clipped in l_2", lambda row: row["norm"] == 2.0),
+        ("CIFAR-10, clipped in l_beta", lambda row: row["norm"] == row["beta"]),
+    ):
+        curves = []
+        for epsilon in CONFIG["epsilons"]:
             line = sorted(
-                (row["beta"], 100.0 * row["accuracy"], 100.0 * (row["accuracy_std"] or 0.0))
-                for row in rows
-                if row["epsilon"] == epsilon and row.get("norm") == (norm if row["beta"] != 2.0 else None)
+                (row for row in rows if row["epsilon"] == epsilon and kept(row)), key=lambda row: row["beta"]
             )
-            betas, values, spreads = zip(*line, strict=True) if line else ((), (), ())
-            axes.errorbar(
-                betas,
-                values,
-                yerr=spreads,
-                color=canvas.COLOURS[place],
-                linestyle=canvas.LINES[place],
-                marker="o",
-                capsize=3,
-                label=f"epsilon = {epsilon:g}",
+            curves.append(
+                {
+                    "label": f"epsilon = {epsilon:g}",
+                    "betas": [row["beta"] for row in line],
+                    "values": [row["accuracy"] for row in line],
+                    "errors": [row["accuracy_std"] for row in line],
+                }
             )
-            label = "paper, Table 1 (beta = 2)" if place == 0 else None
-            paper = 100.0 * PAPER[epsilon]
-            axes.axhline(paper, color=canvas.COLOURS[place], alpha=0.5, linewidth=0.8, label=label)
-        axes.set_xlabel("beta (exponent of the noise)")
-        axes.set_ylabel("test accuracy (%), mean and deviation of the runs")
-        axes.set_title(f"CIFAR-10, {title}", fontsize="medium", loc="left")
-        axes.legend(frameon=False)
+        panels.append((title, curves))
+    picture = accuracy_figure(panels, "test accuracy (%) at the end, +- 1 std")
+    for axes in picture.axes:
+        for number, epsilon in enumerate(CONFIG["epsilons"]):
+            colour = canvas.style_number(number)["color"]
+            axes.plot([2.0], [100.0 * PAPER[epsilon]], "x", color=colour, markersize=9)
     return picture
 
 
@@ -274,37 +270,29 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=9.0, help="start no cell that would end later")
     parser.add_argument("--device", default="cuda", help="where to compute")
     parser.add_argument("--physical-batch", type=int, help="most examples in memory at a time")
-    parser.add_argument("--list", action="store_true", help="print the names of the cells and end")
     arguments = parser.parse_args()
-    wanted = [
-        cell
-        for cell in cells() + tuning_cells() + probe_cells()
-        if fnmatch.fnmatch(cell.name, arguments.cells)
-    ]
-    if arguments.list:
-        print("\n".join(cell.name for cell in wanted))
-        return
     (arguments.out / "cells").mkdir(parents=True, exist_ok=True)
     if arguments.data is not None:
-        # Poisson batches differ in size, and choosing kernels anew for each size takes longer than any saves.
-        torch.backends.cudnn.benchmark = False
-        torch.backends.cuda.matmul.allow_tf32 = True  # clipping leaves a margin for it
-        run(
-            wanted,
-            arguments.data,
-            arguments.out,
-            arguments.device,
-            60.0 * arguments.minutes,
-            arguments.physical_batch,
-        )
+        # Clipping leaves a margin for the rounding of TensorFloat-32.
+        torch.backends.cuda.matmul.allow_tf32 = True
+        deadline = time.perf_counter() + 60.0 * arguments.minutes
+        runner = Runner(arguments.data, arguments.out, arguments.device, deadline, arguments.physical_batch)
+        try:
+            for cell in table_cells(searched(runner)):
+                if fnmatch.fnmatch(cell.name, arguments.cells):
+                    runner.result(cell)
+        except TimeUpError:
+            print("time is up; give the command again to go on")
     rows = summary(arguments.out)
     for row in rows:
         paper = f", paper {row['paper']:.3f}" if row["paper"] else ""
         print(
-            f"{row['setting']:>15} epsilon {row['epsilon']:g}: {row['accuracy']:.4f} over {row['runs']} runs"
-            f" (best epoch {row['best_accuracy']:.4f}){paper}"
+            f"{row['setting']:>15} epsilon {row['epsilon']:g}: {row['accuracy']:.4f} +- "
+            f"{row['accuracy_std']:.4f} over {row['runs']} runs, best epoch {row['best_accuracy']:.4f}{paper}"
         )
     if arguments.data is None and rows:
+        from ggdp.reporting import canvas
+
         seconds = sum(row["seconds"] for row in rows)
         write_record(arguments.out / "table1_cifar10.json", CONFIG, rows, seconds)
         write_atomically(arguments.out / "table1_cifar10.png", canvas.png(figure(rows)))

@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Train a built-in task privately: settings in, a report out."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import nn
+from torch.optim import SGD
+from torch.optim.lr_scheduler import LinearLR, LRScheduler
 from torch.utils.data import DataLoader
 
+from ggdp import arguments
 from ggdp.training.fit import accuracy_on, fit
+from ggdp.training.plan import Plan
 from ggdp.training.private import Private, make_private
 from ggdp.training.report import EpochRow, FitReport
 from ggdp.training.tasks import Task
@@ -32,6 +37,7 @@ class RunSettings:
         steps: of the run; or
         epochs: expected passes over the data.
         learning_rate: of stochastic gradient descent.
+        learning_rate_end: fall to this, by the same amount after every epoch; constant if None.
         momentum: likewise.
         averages: decays of running averages of the weights, to score too; the first, if any, is the score.
         patience: stop after so many epochs without a better score.
@@ -49,6 +55,7 @@ class RunSettings:
     steps: int | None = None
     epochs: float | None = None
     learning_rate: float | None = None
+    learning_rate_end: float | None = None
     momentum: float | None = None
     averages: tuple[float, ...] = ()
     patience: int | None = None
@@ -63,12 +70,14 @@ class TaskRun:
         private: model, optimizer, batches and ledger.
         score: share of the test examples that are labelled right, by the first average if there is one.
         averages: of the weights, in the order of the settings.
+        scheduler: of the learning rate, stepped after every epoch.
         patience: of the settings.
     """
 
     private: Private
     score: Callable[[nn.Module], float]
     averages: tuple[WeightAverage, ...]
+    scheduler: LRScheduler | None
     patience: int | None
 
     def fit(
@@ -86,6 +95,7 @@ class TaskRun:
             checkpoint=checkpoint,
             resume=resume,
             patience=self.patience,
+            scheduler=self.scheduler,
             progress=progress,
             on_epoch=on_epoch,
         )
@@ -105,7 +115,7 @@ def prepare(
     defaults = task.defaults
     device = task.train.tensors[0].device
     model = task.build(weights).to(device)
-    optimizer = torch.optim.SGD(
+    optimizer = SGD(
         model.parameters(),
         lr=_or(settings.learning_rate, defaults.learning_rate),
         momentum=_or(settings.momentum, defaults.momentum),
@@ -132,7 +142,23 @@ def prepare(
         generator=generator,
     )
     score = accuracy_on(task.test)
-    return TaskRun(private, _score_of_first(averages, score), averages, settings.patience)
+    return TaskRun(
+        private,
+        _score_of_first(averages, score),
+        averages,
+        _falling(optimizer, settings.learning_rate_end, private.plan),
+        settings.patience,
+    )
+
+
+def _falling(optimizer: SGD, end: float | None, plan: Plan) -> LRScheduler | None:
+    """A learning rate that falls in a straight line and reaches `end` in the last epoch."""
+    if end is None:
+        return None
+    start = optimizer.param_groups[0]["lr"]
+    arguments.real("learning_rate_end", end, least=0.0, most=start)
+    epochs = math.ceil(plan.steps / plan.steps_per_epoch)
+    return LinearLR(optimizer, 1.0, end / start, total_iters=max(1, epochs - 1))
 
 
 def _score_of_first(
