@@ -16,7 +16,7 @@ images, labels = torch.randn(256, 20), torch.randint(3, (256,))
 loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(images, labels), batch_size=32)
 model = torch.nn.Sequential(torch.nn.Linear(20, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
 optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-privacy_engine = PrivacyEngine()
+privacy_engine = PrivacyEngine(accountant="rdp")
 model, optimizer, loader = privacy_engine.make_private_with_epsilon(
     module=model, optimizer=optimizer, data_loader=loader,
     target_epsilon=4.0, target_delta=1e-4, epochs=2, max_grad_norm=1.0,
@@ -32,7 +32,7 @@ print(privacy_engine.get_epsilon(delta=1e-4), optimizer.noise_multiplier)
 
 CHANGES = [
     ("from opacus import PrivacyEngine\n", "from ggdp.opacus import GGPrivacyEngine\n"),
-    ("privacy_engine = PrivacyEngine()\n", "privacy_engine = GGPrivacyEngine(beta={beta})\n"),
+    ('privacy_engine = PrivacyEngine(accountant="rdp")\n', "privacy_engine = GGPrivacyEngine(beta={beta})\n"),
 ]
 
 
