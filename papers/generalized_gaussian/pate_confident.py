@@ -13,9 +13,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from vote_files import compare, published_votes, write_record
+from vote_files import compare, write_record
 
 from ggdp import Gaussian, epsilon
+from ggdp.reproduction.pate_accuracy import published_votes
 from ggdp.selection import Analysis, ConfidentGGNMax, data_dependent_epsilon
 
 CONFIG: dict[str, dict[str, Any]] = {
@@ -57,7 +58,7 @@ def analysed(name: str, folder: Path) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder of the published vote files")
+    parser.add_argument("--data", type=Path, required=True, help="folder of the published data, with pate/")
     parser.add_argument("--out", type=Path, required=True, help="folder for the record")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the published vote histograms lie, and how a result is written and compared with what is expected."""
+"""How a script without a figure writes its result and compares it with what is expected."""
 
 import json
 import platform
@@ -11,16 +11,9 @@ import numpy as np
 
 from ggdp import version
 from ggdp.reporting.atomic_file import write_atomically
-from ggdp.selection.votes import Votes, read_labels, read_votes
+from ggdp.reproduction.expected import differences
 
 HERE = Path(__file__).parent
-
-
-def published_votes(folder: Path, name: str, num_queries: int | None) -> tuple[Votes, np.ndarray]:
-    """Votes of 250 teachers and the true labels, the first queries of them."""
-    votes = read_votes(folder / f"{name}_250_teachers.npz")
-    votes = votes if num_queries is None else votes.first(num_queries)
-    return votes, read_labels(folder / f"{name}_test_labels.npy", votes.num_queries)
 
 
 def write_record(path: Path, config: dict[str, Any], results: Any, seconds: float) -> None:
@@ -32,12 +25,8 @@ def write_record(path: Path, config: dict[str, Any], results: Any, seconds: floa
 
 def compare(results: dict[str, float], expected_file: str) -> None:
     """Leave with status 1 if a number is not what `expected/` says, within its tolerance."""
-    expected = json.loads((HERE / "expected" / expected_file).read_text())
-    wrong = []
-    for name, entry in expected.items():
-        off = abs(results[name] - entry["value"])
-        print(f"{name}: {results[name]:.6f}, expected {entry['value']:.6f} +- {entry['tolerance']:g}")
-        if not off <= entry["tolerance"]:
-            wrong.append(name)
+    for name, value in results.items():
+        print(f"{name}: {value:.6f}")
+    wrong = differences(results, json.loads((HERE / "expected" / expected_file).read_text()))
     if wrong:
-        sys.exit(f"not as expected: {', '.join(wrong)}")
+        sys.exit("\n".join(["not as expected:", *wrong]))

@@ -15,7 +15,12 @@ Curve = Mapping[str, Any]
 
 
 def accuracy_figure(
-    panels: Sequence[tuple[str, Sequence[Curve]]], label: str, *, rows: int = 1, title: str = ""
+    panels: Sequence[tuple[str, Sequence[Curve]]],
+    label: str,
+    *,
+    rows: int = 1,
+    title: str = "",
+    same_scale: bool = False,
 ) -> "Figure":
     """Draw, in each panel, curves with a `label`, `betas` and `values` in [0, 1].
 
@@ -34,6 +39,10 @@ def accuracy_figure(
         axes.set_xlabel("beta, the exponent of the noise (no unit)")
         axes.set_ylabel(label)
         axes.legend(frameon=False, fontsize="small")
+    if same_scale:
+        ends = [axes.get_ylim() for axes in found]
+        for axes in found:
+            axes.set_ylim(min(low for low, _ in ends), max(high for _, high in ends))
     if title:
         figure.suptitle(title, fontsize="medium")
     return figure

@@ -118,7 +118,7 @@ def _pictures(settings: Settings, numbers: Numbers) -> dict[str, "Figure"]:
             for panel in panels
         ]
         rows = -(-len(drawn) // 2)
-        pictures[f"fig8_{name}"] = accuracy_figure(drawn, "test accuracy (%)", rows=rows)
+        pictures[f"fig8_{name}"] = accuracy_figure(drawn, "test accuracy (%)", rows=rows, same_scale=True)
     return pictures
 
 

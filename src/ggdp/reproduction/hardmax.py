@@ -88,7 +88,7 @@ def _numbers(settings: Settings, results: list[dict[str, Any]]) -> Numbers:
                 "name": f"{curve['classes']} classes, {curve['votes']} votes",
                 **{key: curve[key] for key in ("classes", "votes", "epsilon")},
                 **{key: runs[0][key] for key in ("betas", "scales", "gaps")},
-                "utilities": np.mean([run["utilities"] for run in runs], axis=0).tolist(),
+                "utilities": np.mean([run["utilities"] for run in runs], axis=0).round(5).tolist(),
                 "areas": mean.tolist(),
                 "areas of the first histograms": runs[0]["areas"],
                 "standard errors": errors.tolist(),

@@ -32,7 +32,7 @@ def made_record(
         "title": experiment.config.title,
         "quick": quick,
         "config": dict(settings),
-        "seeds": [{"config": record["config"], "entropy": record["entropy"]} for record in ran],
+        "seeds": _seeds(ran),
         "versions": versions(),
         "seconds": {
             "wall": round(wall_seconds, 2),
@@ -45,6 +45,22 @@ def made_record(
         "findings": _answered(experiment, findings),
         "pictures": list(experiment.pictures(settings, numbers)),
     }
+
+
+def _seeds(ran: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The entropy of each cell, and what tells it from the other cells; the rest is in the settings."""
+    told = [
+        {
+            name: value
+            for name, value in record["config"].items()
+            if any(other["config"].get(name) != value for other in ran)
+        }
+        for record in ran
+    ]
+    return [
+        {"cell": differing, "entropy": " ".join(f"{word:08x}" for word in record["entropy"])}
+        for differing, record in zip(told, ran, strict=True)
+    ]
 
 
 def versions() -> dict[str, str]:
