@@ -76,3 +76,18 @@ def test_what_is_left_out_follows_from_the_task():
     assert (plan.clip_norm, plan.delta) == (defaults.clip_norm, 1e-6)
     assert plan.p == pytest.approx(1.5 - 0.5 * 0.5 / 6.0)
     assert run.private.optimizer.param_groups[0]["lr"] == defaults.learning_rate
+
+
+def test_a_falling_learning_rate_ends_where_it_should():
+    task = made_up("adult")
+    settings = RunSettings(beta=2.0, noise_multiplier=4.0, epochs=3, learning_rate=2.0, learning_rate_end=0.5)
+    run = prepare(task, settings, generator=None, weights=torch.Generator().manual_seed(1))
+    rates = []
+    seen = run.private.optimizer.inner
+    seen.register_step_post_hook(lambda *_: rates.append(seen.param_groups[0]["lr"]))
+    run.fit()
+    assert sorted(set(rates), reverse=True) == pytest.approx([2.0, 1.25, 0.5])
+    assert rates == sorted(rates, reverse=True)
+    wrong = RunSettings(beta=2.0, noise_multiplier=4.0, learning_rate=1.0, learning_rate_end=2.0)
+    with pytest.raises(ValueError, match="learning_rate_end must be a number in"):
+        prepare(task, wrong, generator=None, weights=torch.Generator().manual_seed(1))
