@@ -164,6 +164,8 @@ def test_a_gradient_that_is_not_finite_is_refused_and_the_next_batch_is_sound(
         (nn.Embedding(4, 3, max_norm=1.0), "max_norm or scale_grad_by_freq"),
         (nn.LSTM(4, 4, proj_size=2), "proj_size"),
         (nn.LazyLinear(4), "no shape yet"),
+        (nn.DataParallel(nn.Linear(4, 4)), r"\.module"),
+        (nn.ModuleDict({"_orig_mod": nn.Linear(4, 4)}), "is compiled"),  # where torch.compile keeps its model
     ],
 )
 @pytest.mark.filterwarnings("ignore:Lazy modules are a new feature")
@@ -258,6 +260,29 @@ def test_lstm_drops_out_between_its_layers() -> None:
     assert float(sums["layer.weight_ih_l1"].abs().max()) == 0.0
     assert float(sums["layer.weight_hh_l1"].abs().max()) > 0.0
     assert float(sums["layer.weight_ih_l0"].abs().max()) == 0.0
+
+
+@pytest.mark.parametrize("p", [1.5, 2.0])
+def test_norms_under_autocast_are_close_to_those_without(p: float) -> None:
+    torch.manual_seed(0)
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.states, self.last = nn.LSTM(3, 4, batch_first=True), nn.Linear(4, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.last(torch.tanh(self.states(x)[0])).mean(dim=1)
+
+    model, inputs = Model(), torch.randn(5, 6, 3)
+    gradients = ExampleGradients(model)
+    plain = _trained(model, inputs, gradients, Clipping(0.1, p))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = F.cross_entropy(model(inputs), torch.arange(5) % 3)
+    loss.backward()
+    found = gradients.clipped_sum(Clipping(0.1, p))
+    torch.testing.assert_close(found.norms, plain.norms, rtol=0.03, atol=0.0)
+    assert all(tensor.dtype == torch.float32 for tensor in found.sums)
 
 
 def test_packed_sequences_are_refused() -> None:

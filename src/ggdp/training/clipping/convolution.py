@@ -14,7 +14,9 @@ from torch.nn.modules.conv import _ConvNd
 from ggdp.training.clipping.call import AbstractCall, Matrices
 from ggdp.training.clipping.linear import Slots, gram_is_cheaper, gram_norms
 from ggdp.training.clipping.norms import row_norms
+from ggdp.training.clipping.scratch import scratch
 from ggdp.training.clipping.site import AbstractSite
+from ggdp.training.clipping.workspace import may_be_kept
 
 # From so many channels on, patches are copied faster channel by channel than position by position.
 _MANY_CHANNELS = 4
@@ -105,7 +107,9 @@ class ConvolutionCall(AbstractCall):
         """At p = 2, the Gram identity where it is cheaper; otherwise None."""
         if p != 2.0 or self._slots.weight is None:
             return None
-        if not gram_is_cheaper(self._positions, self._patch, self._outputs):
+        weight_bytes = self._patch * self.cotangent.shape[1] * self.cotangent.element_size()
+        kept = may_be_kept(self.num_examples * weight_bytes, self.device)
+        if not gram_is_cheaper(self._positions, self._patch, self._outputs, kept=kept):
             return None
         weight = []
         for start, stop in self.chunks:
@@ -168,10 +172,12 @@ class ConvolutionCall(AbstractCall):
         cotangent = self.cotangent[start:stop].reshape(-1, self._outputs, self._positions)
         activation = self.activation[start:stop]
         if self._channels_last:
-            patches = _windows(activation.movedim(1, -1), 1, how, spatial)
-            return cotangent, patches.reshape(-1, self._positions, self._patch)
-        patches = _windows(activation, 2, how, spatial).reshape(-1, self._patch, self._positions)
-        return cotangent, patches.transpose(1, 2)
+            windows = _windows(activation.movedim(1, -1), 1, how, spatial)
+            patches = scratch("patches", windows.shape, windows).copy_(windows)
+            return cotangent, patches.view(-1, self._positions, self._patch)
+        windows = _windows(activation, 2, how, spatial)
+        patches = scratch("patches", windows.shape, windows).copy_(windows)
+        return cotangent, patches.view(-1, self._patch, self._positions).transpose(1, 2)
 
 
 def _windows(activation: Tensor, first: int, how: Geometry, positions: torch.Size) -> Tensor:

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from ggdp.training.clipping.call import AbstractCall, Matrices
 from ggdp.training.clipping.norms import in_range, row_norms
 from ggdp.training.clipping.site import AbstractSite
-
-_GRAM_ADVANTAGE = 3
+from ggdp.training.clipping.workspace import may_be_kept
 
 
 class Slots(NamedTuple):
@@ -135,7 +134,8 @@ class SequenceCall(LinearCall):
         if p != 2.0 or self._slots.weight is None:
             return None
         positions, outputs = self.cotangent.shape[1:]
-        if not gram_is_cheaper(positions, self.activation.shape[-1], outputs):
+        kept = may_be_kept(self.num_examples * self.example_bytes, self.device)
+        if not gram_is_cheaper(positions, self.activation.shape[-1], outputs, kept=kept):
             return None
         norms = [
             gram_norms(self.activation[start:stop], self.cotangent[start:stop])
@@ -177,10 +177,13 @@ class SequenceCall(LinearCall):
         return tuple(tensors)
 
 
-def gram_is_cheaper(positions: int, inputs: int, outputs: int) -> bool:
-    """Whether two T x T Gram matrices, T^2 (I + O) products, beat a gradient, T I O, by a factor that pays
-    for finding the weighted sum from scratch."""
-    return _GRAM_ADVANTAGE * positions * (inputs + outputs) < inputs * outputs
+def gram_is_cheaper(positions: int, inputs: int, outputs: int, *, kept: bool) -> bool:
+    """Whether two T x T Gram matrices beat the I x O gradient.
+
+    They take T^2 (I + O) multiply-adds, and the weighted sum T I O more. The gradient takes T I O and some
+    passes over I O numbers, worth 16 multiply-adds each; if it cannot be kept, the sum takes T I O once more.
+    """
+    return positions**2 * (inputs + outputs) < inputs * outputs * (16 if kept else positions + 16)
 
 
 def gram_norms(activation: Tensor, cotangent: Tensor) -> Tensor:

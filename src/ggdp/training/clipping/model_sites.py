@@ -3,7 +3,6 @@
 
 from collections.abc import Iterator
 
-import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils import parametrize
@@ -49,10 +48,6 @@ def sites_of(
     """
     for path, module in model.named_modules(remove_duplicate=False):
         check_module(path, module)
-        if isinstance(module, torch.jit.ScriptModule):
-            raise UnsupportedModelError(
-                f"module {path or '(the model itself)'} is compiled by torch.jit; use the Python module"
-            )
     return [
         _site(module, path, numbers, tape, batch_first=batch_first)
         for path, module in _owners(model, "", numbers)

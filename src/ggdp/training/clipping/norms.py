@@ -12,6 +12,8 @@ from functools import reduce
 import torch
 from torch import Tensor
 
+from ggdp.training.clipping.scratch import scratch
+
 # Up to so many numbers, a float64 sum of squares costs less than a look at a float32 one.
 _SMALL = 1 << 16
 _TINY_EPS = {
@@ -31,9 +33,9 @@ def row_norms(rows: Tensor, p: float) -> Tensor:
     if rows.shape[1] == 0:
         return rows.new_zeros(rows.shape[0])
     if math.isinf(p):
-        return rows.abs().amax(dim=1)
+        return _sizes(rows).amax(dim=1)
     if p == 1.0:
-        return rows.abs().sum(dim=1)
+        return _sizes(rows).sum(dim=1)
     if p == 2.0 and rows.dtype == torch.float32 and (rows.is_cuda or rows.numel() <= _SMALL):
         # No square of a float32 leaves the range of float64.
         norms: Tensor = torch.linalg.vector_norm(rows, 2, dim=1, dtype=torch.float64)
@@ -41,7 +43,7 @@ def row_norms(rows: Tensor, p: float) -> Tensor:
     if rows.is_cuda:
         return _fused_norms(rows, p)
     norms = _unscaled_norms(rows, p)
-    return norms if in_range(norms, rows.shape[1], p) else _scaled_norms(rows.abs(), p)
+    return norms if in_range(norms, rows.shape[1], p) else _scaled_norms(_sizes(rows), p)
 
 
 def combined(pieces: list[Tensor], p: float) -> Tensor:
@@ -66,7 +68,11 @@ def in_range(norms: Tensor, terms: int, p: float) -> bool:
 
 def _unscaled_norms(rows: Tensor, p: float) -> Tensor:
     """The plain formula; `sum` adds in blocks, `vector_norm` in float32 loses digits with every term."""
-    return _power_sums(rows if p == 2.0 else rows.abs(), p).pow_(1.0 / p)
+    return _power_sums(rows if p == 2.0 else _sizes(rows), p).pow_(1.0 / p)
+
+
+def _sizes(rows: Tensor) -> Tensor:
+    return torch.abs(rows, out=scratch("sizes", rows.shape, rows))
 
 
 def _fused_norms(rows: Tensor, p: float) -> Tensor:
@@ -92,15 +98,18 @@ def _power_sums(sizes: Tensor, p: float) -> Tensor:
     x^p = 2^(p log2 x), whose relative error p |log2 x| eps counts only while x^p does: of d terms, those with
     p |log2 x| > log2(d) add up to less than the largest, so that the sum is right to about log2(d) eps.
     """
-    whole = int(p)
+    whole, powers = int(p), scratch("powers", sizes.shape, sizes)
+    if p == 2.0:
+        return torch.mul(sizes, sizes, out=powers).sum(dim=1)
     if p <= 4.0 and p - whole in (0.0, 0.5):
-        if p == 2.0:
-            return (sizes * sizes).sum(dim=1)
-        powers = sizes.sqrt().mul_(sizes) if p != whole else sizes * sizes
-        for _ in range(whole - (1 if p != whole else 2)):
+        if p == whole:
+            torch.mul(sizes, sizes, out=powers)
+        else:
+            torch.sqrt(sizes, out=powers).mul_(sizes)
+        for _ in range(whole - (2 if p == whole else 1)):
             powers.mul_(sizes)
         return powers.sum(dim=1)
-    return sizes.log2().mul_(p).exp2_().sum(dim=1)
+    return torch.log2(sizes, out=powers).mul_(p).exp2_().sum(dim=1)
 
 
 def margin(dtype: torch.dtype, device: torch.device) -> float:

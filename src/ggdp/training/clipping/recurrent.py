@@ -41,6 +41,11 @@ class RecurrentSite(AbstractSite):
             raise UnsupportedModelError(
                 f"module {self.shown} was called with {kind}; give it padded sequences of three dimensions"
             )
+        if torch.is_autocast_enabled(
+            input.device.type
+        ):  # the cells do their own arithmetic, in one precision
+            with torch.autocast(input.device.type, enabled=False):
+                return self.recorded(input.to(self.dtype), hx)
         x = input.transpose(0, 1) if rnn.batch_first else input
         self.check_examples(x.shape[1])
         start = self._initial(x, hx)

@@ -3,6 +3,7 @@
 
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
@@ -24,6 +25,16 @@ def check_module(path: str, module: nn.Module) -> None:
         UnsupportedModelError: Names the module's path and what to put in its place.
     """
     where = f"module {path or '(the model itself)'}"
+    if isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+        raise UnsupportedModelError(
+            f"{where} is a {type(module).__name__}, which works on gradients of whole batches; give the "
+            "module inside it (.module)"
+        )
+    if isinstance(module, torch.jit.ScriptModule) or hasattr(module, "_orig_mod"):
+        raise UnsupportedModelError(
+            f"{where} is compiled, so that its layers are not called one by one; give the module that was "
+            "compiled"
+        )
     if isinstance(module, _BatchNorm) and not _never_uses_batch_statistics(module):
         raise UnsupportedModelError(
             f"{where} is a {type(module).__name__}, which mixes the examples of a batch, so that one example "

@@ -11,6 +11,15 @@ _CPU_BYTES: Final = 1 << 25
 _GPU_BYTES: Final = 1 << 30
 
 
+def may_be_kept(num_bytes: int, device: torch.device) -> bool:
+    """Whether so much would fit into an empty workspace."""
+    return num_bytes <= _budget(device)
+
+
+def _budget(device: torch.device) -> int:
+    return _CPU_BYTES if device.type == "cpu" else _GPU_BYTES
+
+
 class Workspace:
     """Hands out matrices until its budget is spent; `clear` takes all of them back.
 
@@ -31,7 +40,7 @@ class Workspace:
         widths = [matrix.shape[1] for matrix in like]
         sample = like[0]
         needed = num_rows * sum(widths) * sample.element_size()
-        budget = _CPU_BYTES if sample.device.type == "cpu" else _GPU_BYTES
+        budget = _budget(sample.device)
         if self._used_bytes + needed + 64 > budget:
             return None
         if sample.device.type != "cpu":
