@@ -7,11 +7,23 @@ import re
 import pytest
 
 from ggdp.reporting.run_report import reports_of
+from ggdp.reporting.training_record import CHOICE_CAVEAT
 
 NASTY = "<script>alert('x')</script>"
 
 RUN = ("--noise-multiplier", "2", "--rate", "0.01", "--steps", "100")
 TRAINED = {
+    "task": "adult",
+    "synthetic": False,
+    "seeded": False,
+    "adjacency": "add-remove",
+    "delta": 1e-6,
+    "target_epsilon": 2.0,
+    "beta": 1.33,
+    "clip_norm": 0.1,
+    "norm": 1.33,
+    "rate": 0.01,
+    "best": {"epoch": 2, "accuracy": 0.8},
     "plan": {
         "noise": {"beta": 1.33, "scale": 0.3},
         "clip_norm": 0.1,
@@ -26,11 +38,11 @@ TRAINED = {
     },
     "rows": [
         {"epoch": 1, "steps": 100, "epsilon_lower": 0.5, "epsilon": 0.55, "score": 0.78, "seconds": 1.0},
-        {"epoch": 2, "steps": 200, "epsilon_lower": 0.7, "epsilon": 0.75, "score": None, "seconds": 2.0},
+        {"epoch": 2, "steps": 200, "epsilon_lower": 0.7, "epsilon": 0.75, "score": 0.8, "seconds": 2.0},
     ],
     "stopped_by": "budget",
     "method": "certified renyi",
-    "caveats": [f"Not covered {NASTY}"],
+    "caveats": [f"the words {NASTY}", CHOICE_CAVEAT],
 }
 
 
@@ -72,7 +84,7 @@ def test_several_exponents_become_several_parts_of_one_page(ggdp, tmp_path):
 def test_a_trained_model_shows_its_caveats_and_its_last_epsilon(ggdp, tmp_path):
     page = page_of(ggdp, tmp_path, TRAINED)
     assert "(0.75, 1e-6)-differentially private" in page
-    assert "Not covered &lt;script&gt;" in page
+    assert "Not covered: the words &lt;script&gt;" in page
     assert NASTY not in page
     assert "stopped by the budget" in page
 

@@ -42,9 +42,10 @@ def made_up(lead_of_gaussian=0.015, noise=0.001, clip_effect=0.01):
     return results
 
 
-def findings(module, results):
-    numbers = module.EXPERIMENT.numbers(SETTINGS, results)
-    return {key: found.agreement for key, found in module.EXPERIMENT.findings(SETTINGS, numbers).items()}
+def findings(module, results, task="adult"):
+    settings = SETTINGS | {"task": task}
+    numbers = module.EXPERIMENT.numbers(settings, results)
+    return {key: found.agreement for key, found in module.EXPERIMENT.findings(settings, numbers).items()}
 
 
 def test_a_budget_takes_the_best_epoch_inside_it_and_nothing_beyond():
@@ -98,6 +99,11 @@ def test_the_verdicts_of_figure_8_follow_the_accuracies():
     assert set(findings(fixed_settings, made_up()).values()) == {"agrees", "undecided"}
     strong = findings(fixed_settings, made_up(lead_of_gaussian=-0.05, clip_effect=0.0))
     assert (strong["gaussian"], strong["clip"]) == ("differs", "differs")
+
+
+def test_a_task_that_the_paper_has_not_is_not_judged():
+    for module in (training_accuracy, fixed_settings):
+        assert set(findings(module, made_up(), task="digits").values()) == {Agreement.UNDECIDED}
 
 
 def test_figures_6_and_8_share_their_cells():

@@ -2,7 +2,7 @@
 """Any record of the command line, read back into what a report needs; what it does not know, it refuses."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ from ggdp.distributions import GeneralizedGaussian
 from ggdp.mechanisms import Adjacency
 from ggdp.reporting.guarantee import Guarantee
 from ggdp.reporting.rounding import rounded_down, rounded_up
+from ggdp.reporting.training_record import CHOICE_CAVEAT, SEED_CAVEAT
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,6 +23,7 @@ _TUNING = (
     "Not covered: settings that were chosen by looking at results on the same private data. Every run that "
     "was looked at is a release of its own, and this report counts one."
 )
+_MADE_UP = "The data were made up: this was a trial of the program."
 _PROMISED = (
     "Not checked: that one record moves the released value by no more than the sensitivity in every step, "
     "that the value is one number, and that each step draws fresh noise. That is the caller's promise."
@@ -187,7 +189,7 @@ def _pate(record: Record) -> Report:
 def _trained(record: Record) -> Report:
     plan, rows = record["plan"], record["rows"]
     last, delta = rows[-1], plan["delta"]
-    promise = Guarantee(((last["epsilon"], delta),), Adjacency.ADD_REMOVE)
+    promise = Guarantee(((last["epsilon"], delta),), Adjacency(record["adjacency"]))
     promised = None if record.get("seeded") else promise
     noise, norm = plan["noise"], plan["norm"]
     settings = {
@@ -201,13 +203,13 @@ def _trained(record: Record) -> Report:
         settings["also charged"] = "other releases on the same data, as the record lists them"
 
     def drawn() -> "Figure":
-        from ggdp.reporting.epoch_figure import epoch_figure
+        from ggdp.reporting.training_figure import training_figure
 
-        return epoch_figure(rows, delta=delta, budget=plan.get("max_epsilon"))
+        return training_figure(dict(record))
 
     bounds = {"lower": last["epsilon_lower"], "upper": last["epsilon"]}
     return Report(
-        title="A model trained by beta-DP-SGD",
+        title=f"A model for {record['task']}, trained by beta-DP-SGD",
         guarantee=promised,
         no_guarantee=_SEEDED,
         settings=settings,
@@ -217,12 +219,17 @@ def _trained(record: Record) -> Report:
             "last. The number of examples is taken to be public.",
         ),
         estimated=("Scores are measurements on evaluation data, and say nothing about privacy.", _TUNING),
-        warnings=tuple(str(caveat) for caveat in record.get("caveats", ())),
+        warnings=(*((_MADE_UP,) if record["synthetic"] else ()), *_uncovered(record["caveats"])),
         pictures=(
             (drawn, "Certified epsilon and measured score after every epoch."),
             *_detection_picture(promised),
         ),
     )
+
+
+def _uncovered(caveats: Sequence[str]) -> tuple[str, ...]:
+    """The caveats of the task itself; those of every run are said elsewhere on the page."""
+    return tuple(f"Not covered: {text}." for text in caveats if text not in (CHOICE_CAVEAT, SEED_CAVEAT))
 
 
 _READERS: tuple[tuple[frozenset[str], Callable[[Record], Report]], ...] = (

@@ -3,6 +3,7 @@
 
 import contextlib
 import importlib
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -64,7 +65,9 @@ class Crew:
         config = self._gpu_config if gpu else self._config
         if config is None:
             raise ValueError("a cell that needs a GPU cannot run here: no worker has one")
-        with parallel_config(**config):
+        with parallel_config(**config), warnings.catch_warnings():
+            # loky replaces workers that have grown; no cell is lost by it.
+            warnings.filterwarnings("ignore", message="A worker stopped while some jobs")
             # One call in a batch: what has ended is handed over at once, and is not lost with its neighbours.
             yield from Parallel(return_as="generator_unordered", batch_size=1)(
                 delayed(function)(*call) for call in calls

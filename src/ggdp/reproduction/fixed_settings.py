@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ggdp.reproduction.experiment import Agreement, Experiment, Finding, Numbers, Settings
-from ggdp.reproduction.training_accuracy import training_files
+from ggdp.reproduction.training_accuracy import judged, training_files
 from ggdp.reproduction.training_sweep import (
     GRID,
     best_rows,
@@ -66,7 +66,7 @@ def _findings(settings: Settings, numbers: Numbers) -> dict[str, Finding]:
         for budget in panel["budgets"]
         if (verdict := gaussian_is_best(budget["rows"])) is not None
     ]
-    return {
+    findings = {
         "learning rate": _small("learning_rate", effects),
         "clip": _clip(effects),
         "noise multiplier": _small("noise_multiplier", effects),
@@ -76,6 +76,7 @@ def _findings(settings: Settings, numbers: Numbers) -> dict[str, Finding]:
             Agreement.of(sum(verdicts) > len(verdicts) / 2) if verdicts else Agreement.UNDECIDED,
         ),
     }
+    return judged(settings, findings)
 
 
 def _small(name: str, effects: dict[str, float | None]) -> Finding:

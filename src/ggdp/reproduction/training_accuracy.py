@@ -18,6 +18,7 @@ from ggdp.reproduction.training_sweep import (
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_TASKS = ("adult", "imdb", "cifar10", "svhn")
 _WEAK = 0.02  # of accuracy: "a weak relationship"
 _USUAL_STD = 0.003
 
@@ -74,7 +75,19 @@ def _headline(numbers: Numbers) -> dict[str, float]:
     }
 
 
+def judged(settings: Settings, findings: dict[str, Finding]) -> dict[str, Finding]:
+    """The findings; of a task that is not the paper's, without a verdict."""
+    if settings["task"] in _TASKS:
+        return findings
+    told = f"On {settings['task']}, which the paper has not: "
+    return {key: Finding(told + found.found, Agreement.UNDECIDED) for key, found in findings.items()}
+
+
 def _findings(settings: Settings, numbers: Numbers) -> dict[str, Finding]:
+    return judged(settings, _verdicts(settings, numbers))
+
+
+def _verdicts(settings: Settings, numbers: Numbers) -> dict[str, Finding]:
     verdicts, told, spreads = [], [], []
     for budget in numbers["budgets"]:
         rows = [row for row in budget["rows"] if row["beta"] <= 2.0]
