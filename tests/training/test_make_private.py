@@ -252,6 +252,36 @@ def test_a_batch_given_up_half_way_does_not_leak_into_the_next_one():
     )
 
 
+def test_a_batch_with_a_part_left_out_is_not_released():
+    private = private_parts(physical_batch_size=5, rate=0.2)
+    released = 0
+    for place, (inputs, labels) in enumerate(private.data_loader):
+        if place == 1:
+            continue  # a part that the loop left out
+        functional.cross_entropy(private.model(inputs), labels).backward()
+        if private.data_loader.clock.open.batch == 1 and place > 1:
+            with pytest.raises(NotPoissonError, match="left out"):
+                private.optimizer.step()
+        else:
+            private.optimizer.step()
+            released = private.optimizer.num_steps
+    assert released == len(private.accountant) == len(private.data_loader) - 1
+
+
+def test_a_batch_with_a_part_refused_is_not_released():
+    model, optimizer, _ = plain_parts()
+    inputs, labels = blobs()[:]
+    inputs[3] = math.nan
+    loader = DataLoader(TensorDataset(inputs, labels), batch_size=400)
+    private = private_parts(parts=(model, optimizer, loader), physical_batch_size=50, steps=1, epochs=None)
+    for batch, target in private.data_loader:
+        functional.cross_entropy(model(batch), target).backward()
+        refusal = NonFiniteGradientError if private.data_loader.clock.open.is_first else NotPoissonError
+        with pytest.raises(refusal):
+            private.optimizer.step()
+    assert len(private.accountant) == 0
+
+
 def test_detached_the_model_is_an_ordinary_one():
     private = private_parts()
     train(private, 2)

@@ -76,7 +76,7 @@ def training_cell(
 
 
 def accuracy_with_mirror(model: nn.Module, task: Task) -> float | None:
-    """Share of the test examples that the mean prediction for both views labels right; None without a mirror."""
+    """Share of the test examples labelled right by the mean prediction for both views, if there are two."""
     if task.mirrored is None:
         return None
     model.eval()

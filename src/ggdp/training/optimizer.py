@@ -11,7 +11,7 @@ from ggdp.accounting import Accountant
 from ggdp.distributions.pytorch import add_noise_
 from ggdp.training.clipping import Clipping, ExampleGradients, NonFiniteGradientError
 from ggdp.training.plan import Plan
-from ggdp.training.poisson_batches import Part, StepClock
+from ggdp.training.poisson_batches import NotPoissonError, Part, StepClock
 from ggdp.training.process_group import ProcessGroup
 from ggdp.training.randomness import Randomness
 
@@ -51,6 +51,7 @@ class PrivateOptimizer(Optimizer):
         self._accountant, self._randomness, self._group = accountant, randomness, group
         self._step = plan.step
         self._sums: list[torch.Tensor] | None = None
+        self._next = (0, 0)  # batch and index of the part that continues the sum
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
@@ -95,12 +96,16 @@ class PrivateOptimizer(Optimizer):
         Raises:
             BudgetExceededError: the budget does not allow the step.
             NonFiniteGradientError: an example's gradient is NaN or infinite.
-            NotPoissonError: no batch of the private loader is at hand.
+            NotPoissonError: no batch of the private loader is at hand, or a part of this one was left out.
         """
         if closure is not None:
             raise ValueError("closure must be None: each evaluation of it would be a release of its own")
-        part = self._clock.take()
-        self._take_in(part)
+        try:
+            part = self._clock.take()
+            self._take_in(part)
+        except NotPoissonError:
+            self._gradients.discard()
+            raise
         if part.is_last:
             sums, self._sums = self._sums, None
             self._release(sums)
@@ -108,6 +113,17 @@ class PrivateOptimizer(Optimizer):
     def _take_in(self, part: Part) -> None:
         if part.is_first:
             self._sums = None  # whatever an unfinished logical step has left
+        elif (part.batch, part.index) != self._next:
+            # Without the part that was left out this is no Poisson batch, and one example could remove it.
+            raise NotPoissonError(
+                f"part {part.index} of a batch must follow part {part.index - 1}, which was left out or "
+                "refused; nothing of this batch is released, go on with the next one"
+            )
+        self._next = (-1, 0)  # until this part is taken in
+        self._add(part)
+        self._next = (part.batch, part.index + 1)
+
+    def _add(self, part: Part) -> None:
         if part.size == 0:
             self._gradients.discard()  # the mean over no examples may be NaN; their sum is 0
             return

@@ -35,11 +35,24 @@ _CAUTIOUS = 1.0 - 2.0**-40
 
 @dataclass(frozen=True)
 class Part:
-    """A physical part of a logical batch."""
+    """A physical part of a logical batch.
 
+    Attributes:
+        batch: which logical batch, counted over the life of the loader.
+        index: which part of it.
+        size: its examples.
+        is_last: whether it ends the logical step.
+    """
+
+    batch: int
+    index: int
     size: int
-    is_first: bool
     is_last: bool
+
+    @property
+    def is_first(self) -> bool:
+        """Whether a logical step begins with it."""
+        return self.index == 0
 
 
 class NotPoissonError(RuntimeError):
@@ -102,6 +115,7 @@ class PoissonBatches:
         self._collate = collate_fn or default_collate
         self._num_workers = num_workers
         self._rank, self._world_size = rank, world_size
+        self._num_batches = 0
 
     def __len__(self) -> int:
         """Logical batches in one pass."""
@@ -119,10 +133,11 @@ class PoissonBatches:
         for _ in range(len(self)):
             chosen = poisson_positions(num_local, self._plan.rate * _CAUTIOUS, self._randomness)
             chosen = self._rank + self._world_size * chosen
+            self._num_batches += 1
             size = self.batch_size or max(len(chosen), 1)
             pieces = [chosen[start : start + size] for start in range(0, len(chosen), size)] or [chosen]
             for index, piece in enumerate(pieces):
-                parts.append(Part(len(piece), index == 0, index == len(pieces) - 1))
+                parts.append(Part(self._num_batches, index, len(piece), index == len(pieces) - 1))
                 yield piece
 
     def _batches(self, chosen: Iterator[NDArray[np.int64]]) -> Iterator[Any]:
