@@ -15,8 +15,8 @@ PYTHON = [block for language, block in BLOCKS if language == "python"]
 SHELL = [line for language, block in BLOCKS if language == "bash" for line in block.splitlines()]
 
 
-def test_the_readme_has_its_four_snippets():
-    assert len(BLOCKS) == len(PYTHON) + 1 == 4
+def test_the_readme_has_its_five_snippets():
+    assert len(BLOCKS) == len(PYTHON) + 1 == 5
 
 
 @pytest.mark.parametrize("block", PYTHON, ids=lambda block: block.split("import ")[1].split("\n")[0])
