@@ -94,6 +94,23 @@ def test_per_layer_sums_equal_a_loop_over_single_examples(name: str, p: float) -
         torch.testing.assert_close(one.double(), other, rtol=1e-4, atol=1e-5 * clip_norm)
 
 
+@pytest.mark.parametrize("size", [1e-22, 1e16])
+@pytest.mark.parametrize(
+    "name",
+    ["mlp", "linear on short sequences", "conv2d", "conv2d, few positions", "embedding", "lstm", "prelu"],
+)
+def test_norms_are_right_for_losses_of_any_size(name: str, size: float) -> None:
+    case: LayerCase = next(each for each in CASES if each.name == name)
+    torch.manual_seed(6)
+    model, inputs = case.model(), case.inputs()
+    truth = single_examples(case, model, inputs)
+    gradients = ExampleGradients(model, loss_reduction="sum")
+    for p in (1.33, 2.0, 3.0, 30.0):
+        (size * example_losses(case, model(*inputs)).sum()).backward()
+        found = gradients.clipped_sum(Clipping(size * float(truth.norms(p).median()), p))
+        torch.testing.assert_close(found.norms.double() / size, truth.norms(p), rtol=1e-4, atol=0.0)
+
+
 def test_layers_that_share_a_parameter_are_one_layer() -> None:
     model = Tied()
     numbers = {parameter: number for number, parameter in enumerate(model.parameters())}

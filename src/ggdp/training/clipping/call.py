@@ -25,6 +25,11 @@ _CHUNK_BYTES: Final = {"cpu": 1 << 20, "cuda": 1 << 28}
 Matrices = tuple[Tensor, ...]
 
 
+def chunk_bytes(device: torch.device) -> int:
+    """How much is written down at a time."""
+    return _CHUNK_BYTES.get(device.type, _CHUNK_BYTES["cuda"])
+
+
 class AbstractCall(ABC):
     """One call of a layer by a batch of examples.
 
@@ -69,8 +74,7 @@ class AbstractCall(ABC):
     @cached_property
     def chunks(self) -> tuple[tuple[int, int], ...]:
         """Ranges of examples whose gradients are written down together."""
-        budget = _CHUNK_BYTES.get(self.device.type, _CHUNK_BYTES["cuda"])
-        size = max(1, budget // max(1, self.example_bytes))
+        size = max(1, chunk_bytes(self.device) // max(1, self.example_bytes))
         return tuple(
             (start, min(start + size, self.num_examples)) for start in range(0, self.num_examples, size)
         )

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from ggdp.training.clipping.call import AbstractCall, Matrices
-from ggdp.training.clipping.linear import Slots, gram_is_cheaper, gram_norms
+from ggdp.training.clipping.linear import Slots, gram_is_cheaper, gram_norms, scaled_to_one
 from ggdp.training.clipping.norms import row_norms
 from ggdp.training.clipping.scratch import scratch
 from ggdp.training.clipping.site import AbstractSite
@@ -111,15 +111,18 @@ class ConvolutionCall(AbstractCall):
         kept = may_be_kept(self.num_examples * weight_bytes, self.device)
         if not gram_is_cheaper(self._positions, self._patch, self._outputs, kept=kept):
             return None
-        weight = []
-        for start, stop in self.chunks:
-            cotangent, patches = self._factors(start, stop)
-            norms = gram_norms(patches, cotangent.transpose(1, 2))
-            weight.append(row_norms(norms.view(stop - start, -1), 2.0))
-        pieces = [torch.cat(weight)]
+        (activation, a_top), (cotangent, g_top) = map(scaled_to_one, (self.activation, self.cotangent))
+        scaled = ConvolutionCall(self._slots, self._geometry, activation, cotangent)
+        weight = [scaled._gram_norms(start, stop) for start, stop in self.chunks]
+        pieces = [torch.cat(weight) * a_top * g_top]
         if self._slots.bias is not None:
             pieces.append(row_norms(self.cotangent.flatten(2).sum(dim=2), 2.0))
         return pieces
+
+    def _gram_norms(self, start: int, stop: int) -> Tensor:
+        cotangent, patches = self._factors(start, stop)
+        by_group = gram_norms(patches, cotangent.transpose(1, 2)).view(stop - start, -1)
+        return by_group[:, 0] if self._geometry.groups == 1 else row_norms(by_group, 2.0)
 
     def rows(self, start: int, stop: int, into: Matrices | None = None) -> Matrices:
         """See `AbstractCall`."""

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ggdp.training.clipping.call import AbstractCall, Matrices
-from ggdp.training.clipping.norms import in_range, row_norms
+from ggdp.training.clipping.call import AbstractCall, Matrices, chunk_bytes
+from ggdp.training.clipping.norms import row_norms
 from ggdp.training.clipping.site import AbstractSite
 from ggdp.training.clipping.workspace import may_be_kept
 
@@ -125,9 +125,7 @@ class LinearCall(AbstractCall):
 
 
 class SequenceCall(LinearCall):
-    """Several positions t per example: the weight's gradient is the sum over t of g_it^T a_it, a matrix
-    product.
-    """
+    """Several positions t per example: the weight's gradient is a product, the sum over t of g_it^T a_it."""
 
     def closed_norms(self, p: float) -> list[Tensor] | None:
         """At p = 2, the Gram identity where it is cheaper than the product; otherwise None."""
@@ -137,18 +135,19 @@ class SequenceCall(LinearCall):
         kept = may_be_kept(self.num_examples * self.example_bytes, self.device)
         if not gram_is_cheaper(positions, self.activation.shape[-1], outputs, kept=kept):
             return None
+        (activation, a_top), (cotangent, g_top) = map(scaled_to_one, (self.activation, self.cotangent))
         norms = [
-            gram_norms(self.activation[start:stop], self.cotangent[start:stop])
-            for start, stop in self.gram_chunks(positions)
+            gram_norms(activation[start:stop], cotangent[start:stop])
+            for start, stop in self._gram_chunks(positions)
         ]
-        pieces = [torch.cat(norms)]
+        pieces = [torch.cat(norms) * a_top * g_top]
         if self._slots.bias is not None:
             pieces.append(row_norms(self.cotangent.sum(dim=1), 2.0))
         return pieces
 
-    def gram_chunks(self, positions: int) -> list[tuple[int, int]]:
-        """Ranges of examples whose two Gram matrices take about a megabyte together."""
-        size = max(1, (1 << 20) // (2 * positions**2 * self.cotangent.element_size()))
+    def _gram_chunks(self, positions: int) -> list[tuple[int, int]]:
+        """Ranges of examples whose two Gram matrices make up a chunk."""
+        size = max(1, chunk_bytes(self.device) // (2 * positions**2 * self.cotangent.element_size()))
         return [(start, min(start + size, self.num_examples)) for start in range(0, self.num_examples, size)]
 
     def rows(self, start: int, stop: int, into: Matrices | None = None) -> Matrices:
@@ -186,26 +185,25 @@ def gram_is_cheaper(positions: int, inputs: int, outputs: int, *, kept: bool) ->
     return positions**2 * (inputs + outputs) < inputs * outputs * (16 if kept else positions + 16)
 
 
+def scaled_to_one(tensor: Tensor) -> tuple[Tensor, Tensor]:
+    """Every example divided by its largest entry, and those entries (n,)."""
+    top = tensor.flatten(1).abs().amax(dim=1).clamp_min_(torch.finfo(tensor.dtype).tiny)
+    return tensor / top.view(-1, *(1,) * (tensor.dim() - 1)), top
+
+
 def gram_norms(activation: Tensor, cotangent: Tensor) -> Tensor:
     """|sum_t g_t^T a_t|_2 of each example from sum_ts (g_t . g_s)(a_t . a_s), (n, T, I) and (n, T, O) in.
 
-    Where the outer products cancel, the square n^2 of the norm carries the rounding of B^2, with B = sum_t
-    |g_t| |a_t|. Errors of T^2 terms are independent, so that 4 eps B^2 more than covers them; it is added,
-    to keep the norm from falling short. Where squares may leave the range, both sides are scaled first.
+    Entries must be at most 1 in size (`scaled_to_one`): then nothing overflows, and what underflows is less
+    than T^2 (I + O) times the least normal number in the square of the norm. Where the outer products
+    cancel, that square n^2 carries the rounding of B^2, B = sum_t |g_t| |a_t|; errors of T^2 terms are
+    independent, so that 4 eps B^2 more than covers them. Both are added, to keep the norm from falling
+    short.
     """
-    if not cotangent.is_cuda:  # which a look at the outcome would make wait
-        norms = _unscaled_gram_norms(activation, cotangent)
-        if in_range(norms, activation.shape[1] ** 2, 4.0):
-            return norms
-    tiny = torch.finfo(cotangent.dtype).tiny
-    tops = [each.abs().amax(dim=(1, 2)).clamp_min(tiny) for each in (activation, cotangent)]
-    scaled = (each / top.view(-1, 1, 1) for each, top in zip((activation, cotangent), tops, strict=True))
-    return _unscaled_gram_norms(*scaled) * tops[0] * tops[1]
-
-
-def _unscaled_gram_norms(activation: Tensor, cotangent: Tensor) -> Tensor:
+    info = torch.finfo(cotangent.dtype)
     products = torch.bmm(activation, activation.transpose(1, 2))
     products.mul_(torch.bmm(cotangent, cotangent.transpose(1, 2)))
     bound = products.diagonal(dim1=1, dim2=2).sqrt().sum(dim=1)
-    squares = products.sum(dim=(1, 2)).clamp_min_(0.0)
-    return squares.addcmul_(bound, bound, value=4.0 * torch.finfo(cotangent.dtype).eps).sqrt_()
+    lost = products[0].numel() * (activation.shape[2] + cotangent.shape[2]) * info.tiny
+    squares = products.sum(dim=(1, 2)).clamp_min_(0.0).add_(lost)
+    return squares.addcmul_(bound, bound, value=4.0 * info.eps).sqrt_()
