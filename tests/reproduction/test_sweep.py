@@ -113,6 +113,14 @@ def test_a_crew_without_a_gpu_refuses_to_be_asked_for_one():
         list(Crew({"backend": "sequential"}, None).results(len, [((),)], gpu=True))
 
 
+def test_a_backend_that_cannot_stream_works_in_rounds_and_keeps_each(tmp_path):
+    kept = []
+    crew = Crew({"backend": "threading", "n_jobs": 2}, None, round_size=3)
+    for value in crew.results(lambda x: 2 * x, [(x,) for x in range(8)]):
+        kept.append(value)
+    assert kept == [0, 2, 4, 6, 8, 10, 12, 14]
+
+
 @pytest.mark.parametrize("backend", ["threading", "loky"])
 def test_every_backend_gives_the_same_numbers(tmp_path, backend):
     alone = sweep(cells(6), tmp_path / "alone", workers=SEQUENTIAL)

@@ -48,8 +48,11 @@ class Workers:
 class Crew:
     """Workers that are ready: hands out work, and knows whether a GPU can be asked for."""
 
-    def __init__(self, config: dict[str, Any], gpu_config: dict[str, Any] | None):
+    def __init__(
+        self, config: dict[str, Any], gpu_config: dict[str, Any] | None, *, round_size: int | None = None
+    ):
         self._config, self._gpu_config = config, gpu_config
+        self._round_size = round_size  # of a backend that hands over nothing before all of a round has ended
 
     @property
     def has_gpu(self) -> bool:
@@ -68,10 +71,13 @@ class Crew:
         with parallel_config(**config), warnings.catch_warnings():
             # loky replaces workers that have grown; no cell is lost by it.
             warnings.filterwarnings("ignore", message="A worker stopped while some jobs")
-            # One call in a batch: what has ended is handed over at once, and is not lost with its neighbours.
-            yield from Parallel(return_as="generator_unordered", batch_size=1)(
-                delayed(function)(*call) for call in calls
-            )
+            work = [delayed(function)(*call) for call in calls]
+            if self._round_size is None:
+                # One call in a batch: what has ended is handed over, and not lost with its neighbours.
+                yield from Parallel(return_as="generator_unordered", batch_size=1)(work)
+                return
+            for start in range(0, len(work), self._round_size):
+                yield from Parallel(batch_size=1)(work[start : start + self._round_size])
 
 
 @contextlib.contextmanager
@@ -86,7 +92,8 @@ def crew(workers: Workers) -> Iterator[Crew]:
     elif workers.backend is BackendName.RAY:
         with _ray(workers) as has_gpu:
             plain = {"backend": "ray", "n_jobs": workers.jobs}
-            yield Crew(plain, {**plain, "ray_remote_args": {"num_gpus": 1}} if has_gpu else None)
+            gpu = {**plain, "ray_remote_args": {"num_gpus": 1}} if has_gpu else None
+            yield Crew(plain, gpu, round_size=2 * workers.jobs)
     else:
         plain = {"backend": str(workers.backend), "n_jobs": workers.jobs}
         # One device, one cell at a time: two would share its memory.
