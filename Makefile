@@ -8,7 +8,7 @@ help:
 	@echo "make demo    a first report, in demo-report/report.html"
 	@echo "make test    the whole test suite, warnings as errors"
 	@echo "make check   format, lint, types, import contracts"
-	@echo "make bench   against other accountants and samplers, side by side"
+	@echo "make bench   against other accountants, samplers and trainers, side by side"
 	@echo "make docs    draw the figures of docs/ again"
 	@echo "make clean   remove .venv and everything built"
 
@@ -43,6 +43,7 @@ check: .venv/.for-dev
 bench: .venv/.for-bench
 	$(BIN)/python benchmarks/accounting.py
 	$(BIN)/python benchmarks/sampling.py
+	$(BIN)/python benchmarks/training.py
 
 docs: .venv/.for-dev
 	for script in docs/figures/*.py; do $(BIN)/python $$script || exit 1; done
