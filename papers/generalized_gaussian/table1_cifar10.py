@@ -31,6 +31,7 @@ from vote_files import write_record
 from ggdp.reporting.atomic_file import write_atomically
 from ggdp.training.experiments import training_cell
 from ggdp.training.tasks import Task, load_task
+from ggdp.training.tasks.images import channel_weights
 
 PAPER = {1.0: 0.637, 2.0: 0.677, 3.0: 0.694}
 """Table 1 of the paper, beta-DP-SGD, which is at beta = 2."""
@@ -131,7 +132,7 @@ class Runner:
             flush=True,
         )
         asked = {"name": cell.name, "seed": cell.seed, "target_epsilon": cell.epsilon}
-        return {**asked, "settings": cell.settings, **found}
+        return {**asked, "settings": cell.settings, **found, "made_with": made_with(self.device)}
 
     def _features(self, seed: int, scale: list[float]) -> Task:
         """The task of a seed, which is also that of the standardisation's noise, with scaled features."""
@@ -143,15 +144,20 @@ class Runner:
                 device=self.device,
                 rng=np.random.default_rng(seed),
                 standardisation_noise=CONFIG["standardisation_noise"],
+                order_weights=(1.0, 1.0, 1.0),
             )
             self.seed, self.scale = seed, [1.0, 1.0, 1.0]
         if scale != self.scale:
-            orders = torch.tensor([0] + 16 * [1] + 64 * [2]).repeat(3)
-            factors = (torch.tensor(scale) / torch.tensor(self.scale))[orders].view(-1, 1, 1)
+            factors = (channel_weights(tuple(scale)) / channel_weights(tuple(self.scale))).view(-1, 1, 1)
             for part in (self.task.train, self.task.test):
                 part.tensors[0].mul_(factors.to(part.tensors[0].device))
             self.scale = scale
         return self.task
+
+
+def made_with(device: str) -> dict[str, str]:
+    machine = torch.cuda.get_device_name(device) if device.startswith("cuda") else device
+    return {"torch": str(torch.__version__), "numpy": np.__version__, "machine": machine}
 
 
 def file_of(cell: Cell, out: Path) -> Path:

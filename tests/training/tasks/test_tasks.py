@@ -275,3 +275,22 @@ def test_what_cannot_be_asked_is_refused(tmp_path):
         load_task("adult", synthetic=True, generator=generator(), data=tmp_path)
     with pytest.raises(ValueError, match="standardisation_noise must be a number"):
         load_task("cifar10", data=tmp_path, standardisation_noise=0.0)
+
+
+def test_features_of_order_2_weigh_half():
+    def features(weights):
+        task = load_task(
+            "cifar10",
+            synthetic=True,
+            generator=generator(),
+            rng=np.random.default_rng(1),
+            order_weights=weights,
+        )
+        return task.train.tensors[0]
+
+    ratio = features((1.0, 1.0, 0.5)) / features((1.0, 1.0, 1.0))
+    expected = torch.tensor([1.0] * 17 + [0.5] * 64).repeat(3).view(-1, 1, 1).expand_as(ratio)
+    torch.testing.assert_close(ratio.nan_to_num(0.0), expected.where(~ratio.isnan(), 0.0))
+    torch.testing.assert_close(made_up("cifar10").train.tensors[0], features((1.0, 1.0, 0.5)))
+    with pytest.raises(ValueError, match="order_weights must be a number"):
+        features((1.0, 0.0, 1.0))

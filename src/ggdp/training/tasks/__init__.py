@@ -32,6 +32,7 @@ def load_task(
     device: torch.device | str = "cpu",
     vocabulary: str | Path = "train",
     standardisation_noise: float = 32.0,
+    order_weights: tuple[float, float, float] = (1.0, 1.0, 0.5),
 ) -> Task:
     """Load a built-in task.
 
@@ -47,6 +48,9 @@ def load_task(
             train/unsup) or a file with a word on each line.
         standardisation_noise: of cifar10 and svhn: noise multiplier of the release of feature means and
             variances. It is charged, in `Task.charged`.
+        order_weights: of cifar10 and svhn: factors of the standardised features of scattering order 0, 1
+            and 2. The 192 channels of order 2 say little each and would otherwise take most of every
+            gradient's norm.
 
     Raises:
         ValueError: The name is unknown, or a file is missing or not what it should be; the message says which
@@ -66,5 +70,6 @@ def load_task(
         device=str(device),
         vocabulary=vocabulary,
         standardisation_noise=standardisation_noise,
+        order_weights=order_weights,
     )
     return _LOADERS[name](request)

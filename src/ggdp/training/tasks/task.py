@@ -81,6 +81,7 @@ class Request:
         device: where features are computed and kept.
         vocabulary: of texts: "train" (not private), "unlabelled", or a file with a word on each line.
         standardisation_noise: noise multiplier of the release of feature means and variances.
+        order_weights: factors of the features of scattering order 0, 1 and 2, once standardised.
     """
 
     data: Path | None = None
@@ -89,6 +90,7 @@ class Request:
     device: str = "cpu"
     vocabulary: str | Path = "train"
     standardisation_noise: float = 32.0
+    order_weights: tuple[float, float, float] = (1.0, 1.0, 0.5)
 
     def __post_init__(self) -> None:
         noise = arguments.real("standardisation_noise", self.standardisation_noise, above=0.0, most=1e6)
