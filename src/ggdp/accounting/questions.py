@@ -53,8 +53,7 @@ def epsilon(
             a guarantee; leave it out for the best certified route.
 
     Returns:
-        Certified bounds; `upper` is the number to publish. With a `method`, and for norm="matched", an
-        `Estimate`.
+        Certified bounds; `upper` is the number to publish. With a `method`, an `Estimate`.
 
     Guarantees:
         lower <= truth <= upper, rounding included. tests/accounting/test_soundness.py holds this against
@@ -72,7 +71,7 @@ def epsilon(
     if is_described(mechanism):
         return general.epsilon(mechanism, target, Adjacency(adjacency))
     # --- vector releases without a known worst shift, and estimates: ggdp.accounting.vector
-    ask = partial(epsilon, log_delta=target, adjacency=Adjacency(adjacency))
+    ask = partial(_epsilon_with_spent, target, Adjacency(adjacency))
     routed = vector.answer(mechanism, Adjacency(adjacency), method, ask, vector.EpsilonAt(target))
     if isinstance(routed, Bounds) and (routed.lower > MOST_EPSILON or not routed.upper < 1e6):
         raise ValueError(too_much("epsilon at this delta", routed))
@@ -124,7 +123,7 @@ def delta(
     if is_described(mechanism):
         return general.delta(mechanism, epsilon, Adjacency(adjacency))
     # --- vector releases without a known worst shift, and estimates: ggdp.accounting.vector
-    ask = partial(delta, epsilon=epsilon, adjacency=Adjacency(adjacency))
+    ask = partial(_delta_with_spent, epsilon, Adjacency(adjacency))
     routed = vector.answer(mechanism, Adjacency(adjacency), method, ask, vector.DeltaAt(epsilon))
     if routed is not None:
         return routed
@@ -155,6 +154,19 @@ def privacy_curve(
     if epsilons is not None:
         return [delta(mechanism, epsilon=float(e), adjacency=adjacency) for e in epsilons]
     return [epsilon(mechanism, delta=float(d), adjacency=adjacency) for d in np.asarray(deltas)]
+
+
+def _epsilon_with_spent(log_delta: float, adjacency: Adjacency, mechanism: Mechanism, spent: float) -> Bounds:
+    """Epsilon at the rest of a delta of which some is spent elsewhere."""
+    rest = log_delta + math.log1p(-spent * math.exp(-log_delta))
+    return epsilon(mechanism, log_delta=rest, adjacency=adjacency)
+
+
+def _delta_with_spent(epsilon: float, adjacency: Adjacency, mechanism: Mechanism, spent: float) -> Bounds:
+    """delta, raised by what is spent elsewhere."""
+    found = delta(mechanism, epsilon=epsilon, adjacency=adjacency)
+    upper = min(found.upper + spent, 1.0)
+    return Bounds(found.lower, min(found.estimate, upper), upper, found.method)
 
 
 def _log_delta_argument(delta: float | None, log_delta: float | None) -> float:

@@ -5,9 +5,11 @@ estimates.
 | route | answer |
 |---|---|
 | every step has a known worst shift | none of this file: the engines compose it, `Bounds` |
+| "score order" | `Bounds`: one number dominates, norms up to the matched one |
 | "certified renyi" | `Bounds`: Renyi over all splits above, the best explicit split below |
 | "certified hybrid" | `Bounds`: one coordinate as long as the l_1 norm can be, d^(1-1/p) times the l_p norm |
-| norm="matched", method="scanned", method="one-coordinate" | `Estimate` |
+| "certified score order" | `Bounds`: one coordinate as long as the matched norm can be |
+| method="scanned", method="one-coordinate" | `Estimate` |
 
 docs/what-is-proved.md names the proof of each and the test that tries it.
 """
@@ -17,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ggdp import arguments
-from ggdp.accounting import contour
+from ggdp.accounting import contour, score_route
 from ggdp.accounting.bounds import Bounds, Estimate
 from ggdp.accounting.curve import crossing
 from ggdp.accounting.renyi import worst_step
@@ -29,9 +31,9 @@ from ggdp.privacy_loss.dominating import Parts, checked_steps, directions, worst
 from ggdp.privacy_loss.quadrature import CannotCertifyError
 
 METHODS = ("scanned", "one-coordinate")
-Ask = Callable[[Mechanism], Bounds]
+Ask = Callable[[Mechanism, float], Bounds]
 """A question, epsilon at a delta or delta at an epsilon, asked of a mechanism whose steps have known worst
-shifts."""
+shifts, with so much of delta spent elsewhere."""
 
 _WIDE = 0.05  # relative width of an engine's answer from which on Renyi divergences may do better
 _MOST_STRETCH = 1.12  # beyond, the hybrid bound is worse than the Renyi one
@@ -40,26 +42,16 @@ _SPLITS = (1, 2, 3, 5, 10, 30, 100, 1000, 10_000, 100_000, 1_000_000)
 _FEWEST_SPLIT = 10  # with fewer coordinates the contour is slow to certify itself
 _MOST_LOSS = 500.0
 _LEAST_LOG_DELTA = -600.0
+_UNSEEN = 1e-9  # share of delta
 
 
 def check(mechanism: Mechanism, adjacency: Adjacency) -> None:
-    """Refuse a mechanism that no route covers with a guarantee.
+    """Refuse a mechanism that no route covers.
 
     Raises:
-        ValueError: it is out of range, or only an estimate is known.
+        ValueError: it is out of range.
     """
-    steps = checked_steps(mechanism, adjacency)
-    if is_conjectured(mechanism):
-        raise ValueError(
-            'norm="matched" is not certified and gives an Estimate, which is no guarantee; give the number '
-            f"norm={next(step.p for step, _, _ in steps if isinstance(step.norm, str)):.6g} for a certified "
-            "answer, or calibrate with allow_estimate=True"
-        )
-
-
-def is_conjectured(mechanism: Mechanism) -> bool:
-    """Whether a step rests on the matched norm, which nobody has proved."""
-    return any(isinstance(step.norm, str) and step.dimension != 1 for step, _ in _leaves(mechanism))
+    checked_steps(mechanism, adjacency)
 
 
 def has_worst_shifts(mechanism: Mechanism, adjacency: Adjacency) -> bool:
@@ -115,17 +107,25 @@ def answer(
     if not leaves or all(step.dimension == 1 for step, _ in leaves):
         return None
     steps = checked_steps(mechanism, adjacency)
-    if is_conjectured(mechanism):
-        return _conjectured(mechanism, adjacency, ask, bound)
     if has_worst_shifts(mechanism, adjacency):
         return None
+    flat = ask(one_coordinate(mechanism), 0.0)
+    number = score_route.one_number(mechanism, adjacency)
+    if number is not None and not bound.affords(number.delta):
+        number = None
+    if number is not None and number.stretch == 1.0:
+        found = ask(number.mechanism, number.delta)
+        upper = max(found.upper, flat.lower)
+        return Bounds(flat.lower, flat.estimate, upper, f"{score_route.NAME}, {found.method}")
     upper, how = bound.above(_renyi_steps(steps, adjacency)), "certified renyi"
+    if number is not None:
+        other = ask(number.mechanism, number.delta).upper
+        upper, how = (other, f"certified {score_route.NAME}") if other < upper else (upper, how)
     stretched = _stretched(mechanism)
     if stretched is not None:
-        other = ask(stretched).upper
+        other = ask(stretched, 0.0).upper
         upper, how = (other, "certified hybrid") if other < upper else (upper, how)
     upper = min(upper, bound.pure(_largest_l1_loss(steps, adjacency)))
-    flat = ask(one_coordinate(mechanism))
     lower, estimate = flat.lower, flat.estimate
     for parts in _quick_splits(mechanism, adjacency):
         lower = max(lower, bound.below(parts, lower))
@@ -138,6 +138,10 @@ class EpsilonAt:
     """Epsilon at a delta."""
 
     log_delta: float
+
+    def affords(self, spent: float) -> bool:
+        """Whether so much of delta can be spent elsewhere without being seen."""
+        return spent <= _UNSEEN * math.exp(self.log_delta)
 
     def above(self, gains: RenyiSteps) -> float:
         """From Renyi divergences."""
@@ -166,6 +170,10 @@ class DeltaAt:
     """delta at an epsilon."""
 
     epsilon: float
+
+    def affords(self, spent: float) -> bool:
+        """Whether so much can be added to delta; the answer is wide where that is seen."""
+        return spent < _UNSEEN
 
     def above(self, gains: RenyiSteps) -> float:
         """From Renyi divergences."""
@@ -312,23 +320,9 @@ def _split(mechanism: Mechanism, adjacency: Adjacency, count: int) -> Mechanism:
     return _mapped(mechanism, spread)
 
 
-def _conjectured(mechanism: Mechanism, adjacency: Adjacency, ask: Ask, bound: Bound) -> Estimate:
-    def believe(step: AdditiveNoise, rate: float) -> AdditiveNoise:
-        return replace(step, dimension=1) if isinstance(step.norm, str) else step
-
-    believed = _mapped(mechanism, believe)
-    found = answer(believed, adjacency, None, ask, bound) or ask(believed)
-    value = found.value if isinstance(found, Estimate) else found.upper
-    caveat = (
-        "that one coordinate is the worst case in the matched norm is measured, not proved; "
-        "give the norm as a number for certified bounds"
-    )
-    return Estimate(value, "matched norm, one coordinate", caveat)
-
-
 def _one_coordinate_estimate(mechanism: Mechanism, ask: Ask) -> Estimate:
     caveat = "a shift spread over several coordinates can cost more; leave method out for a bound"
-    return Estimate(ask(one_coordinate(mechanism)).estimate, "one-coordinate", caveat)
+    return Estimate(ask(one_coordinate(mechanism), 0.0).estimate, "one-coordinate", caveat)
 
 
 def _scanned(mechanism: Mechanism, adjacency: Adjacency, ask: Ask) -> Estimate:
@@ -343,7 +337,7 @@ def _scanned(mechanism: Mechanism, adjacency: Adjacency, ask: Ask) -> Estimate:
     counts = [count for count in _SPLITS if count < most] + ([int(most)] if most <= _SPLITS[-1] else [])
     best, at = 0.0, 1
     for count in counts:
-        value = ask(_split(mechanism, adjacency, count)).estimate
+        value = ask(_split(mechanism, adjacency, count), 0.0).estimate
         best, at = (value, count) if value > best else (best, at)
     caveat = f"only equal splits were tried, the worst over {at} coordinates; leave method out for a bound"
     return Estimate(best, "scanned", caveat)

@@ -4,7 +4,6 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
 from ggdp.accounting import Estimate
@@ -12,7 +11,7 @@ from ggdp.accounting import epsilon as epsilon_of
 from ggdp.calibration.calibrated import run_of
 from ggdp.calibration.target import Target
 from ggdp.distributions import GeneralizedGaussian
-from ggdp.mechanisms import AdditiveNoise, Mechanism
+from ggdp.mechanisms import AdditiveNoise
 from ggdp.privacy_loss.dominating import NOISE_MULTIPLIER
 
 Method = Literal["scanned", "one-coordinate"]
@@ -37,7 +36,7 @@ def estimated_scale(
     noisy: Callable[[GeneralizedGaussian], AdditiveNoise],
     rate: float,
     steps: int,
-    method: Method | None,
+    method: Method,
     allow_estimate: bool,
 ) -> EstimatedScale:
     """The smallest scale for which an estimate of epsilon meets a target.
@@ -49,12 +48,8 @@ def estimated_scale(
     if allow_estimate is not True:
         raise ValueError(
             f"allow_estimate must be True to calibrate to an estimate, got {allow_estimate!r}: it guarantees "
-            "nothing; leave method out, and give norm as a number, for a certified answer"
+            "nothing; leave method out for a certified answer"
         )
-    # with a method the answer is an Estimate by type; for norm="matched" it is one all the same
-    ask: Callable[[Mechanism], object] = partial(
-        epsilon_of, delta=target.delta, adjacency=target.adjacency, method=method
-    )
     sensitivity = noisy(GeneralizedGaussian(beta, 1.0)).sensitivity
 
     def step_at(multiplier: float) -> AdditiveNoise:
@@ -63,10 +58,9 @@ def estimated_scale(
     def estimate_at(multiplier: float) -> Estimate | None:
         run = run_of(step_at(multiplier), rate, steps)
         try:
-            found = ask(run)
+            return epsilon_of(run, delta=target.delta, adjacency=target.adjacency, method=method)
         except ValueError:
             return None  # too much to be computed, so too much
-        return found if isinstance(found, Estimate) else None
 
     low, high = NOISE_MULTIPLIER.least * (1.0 + 1e-9), NOISE_MULTIPLIER.most * (1.0 - 1e-9)
     best = estimate_at(high)

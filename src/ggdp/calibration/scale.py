@@ -81,9 +81,8 @@ def calibrate_scale(
         alongside: other releases on the same data that share the target, as pairs (mechanism, times): a
             normalisation before training, say. Their noise is what it is; the scale found leaves room for
             them.
-        method: "scanned" or "one-coordinate", which estimate epsilon without a guarantee; so does
-        norm="matched". allow_estimate: True to calibrate to such an estimate all the same; the answer is then
-        no `Calibrated`.
+        method: "scanned" or "one-coordinate", which estimate epsilon without a guarantee.
+        allow_estimate: True to calibrate to such an estimate all the same, which is no `Calibrated`.
 
     Guarantees:
         1. The certified upper bound of epsilon at `delta`, `achieved.upper`, is at most `epsilon`.
@@ -99,7 +98,7 @@ def calibrate_scale(
     (2.01607, True, True)
     """
     target = Target(epsilon, delta, adjacency)
-    if method is not None or (allow_estimate and isinstance(norm, str) and dimension != 1):
+    if method is not None:
         if alongside:
             raise ValueError(
                 f"alongside must be left out where an estimate is calibrated to, got {alongside!r}"

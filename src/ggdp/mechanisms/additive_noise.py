@@ -13,6 +13,11 @@ MOST_DIMENSION = 10**9
 MATCHED = "matched"
 
 
+def matched_exponent(beta: float) -> float:
+    """The norm p meant by norm="matched" for noise of 1 < beta < 2."""
+    return beta - (beta - 1.0) * (2.0 - beta) / 6.0
+
+
 @dataclass(frozen=True)
 class AdditiveNoise:
     """Release f(D) + noise, where one record moves f by at most `sensitivity` in the l_`norm` norm.
@@ -20,15 +25,13 @@ class AdditiveNoise:
     Attributes:
         noise: of every coordinate, independent.
         sensitivity: the most one record moves f.
-        norm: p in [1, inf]; beta of the noise if left out; or "matched", for 1 < beta < 2, the norm slightly
-        below beta in
-            which one coordinate is conjectured to be the worst case. For a single number every norm is the
-            same.
+        norm: p in [1, inf]; beta of the noise if left out; or "matched", for 1 < beta < 2, a norm slightly
+            below beta in which one coordinate is the worst case. For a single number every norm is the same.
         dimension: how many numbers f has: 1, the default, up to 10^9, or infinity for an answer that holds
-        for any. shift: what one record does to f where that is known: f moves by exactly sensitivity * shift,
-        for whichever
-            neighbours are asked about. A sequence of numbers, or of pairs (value, count) for long ones; kept
-            as pairs in order. `dimension` follows from it.
+            for any.
+        shift: what one record does to f where that is known: f moves by exactly sensitivity * shift, for
+            whichever neighbours are asked about. A sequence of numbers, or of pairs (value, count) for long
+            ones; kept as pairs in order. `dimension` follows from it.
 
     >>> from ggdp import Laplace
     >>> AdditiveNoise(Laplace(scale=2.0), shift=(1, -1, 1)).shift
@@ -56,8 +59,7 @@ class AdditiveNoise:
     def p(self) -> float:
         """The norm as a number."""
         if isinstance(self.norm, str):
-            beta = self.noise.beta
-            return beta - (beta - 1.0) * (2.0 - beta) / 6.0
+            return matched_exponent(self.noise.beta)
         return self.noise.beta if self.norm is None else self.norm
 
     def _checked_norm(self) -> float | str:

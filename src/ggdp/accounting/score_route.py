@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Vectors that one number dominates, by the order of scores.
+
+`privacy_loss.matched_norm` verifies, for noise of 1 < beta < 2 and up to a number added to delta, that a
+shift v is dominated by one coordinate moved by |v|_m, m slightly below beta, and by one moved by a factor
+times |v|_beta. So a step whose sensitivity is in an l_p norm with p <= m costs what one number costs; for
+larger p |v|_m <= d^(1/m - 1/p) |v|_p, and the same with beta in place of m, stretch it.
+
+Not for records replaced under sampling, where an error in the other law would be multiplied by e^epsilon, nor
+for infinite dimension.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, Mechanism, PoissonSampled
+from ggdp.mechanisms.additive_noise import matched_exponent
+from ggdp.mechanisms.composed import Step
+from ggdp.privacy_loss.dominating import worst_shift
+from ggdp.privacy_loss.matched_norm import LEAST_BETA, MOST_BETA, domination, own_norm_stretch
+
+NAME = "score order"
+_MOST_STRETCH = 1.12  # beyond, other bounds are better
+
+
+@dataclass(frozen=True)
+class OneNumber:
+    """A mechanism of numbers that dominates one of vectors.
+
+    Attributes:
+        mechanism: the vectors replaced by numbers.
+        delta: what its delta has to be raised by.
+        stretch: the largest factor by which a sensitivity had to grow; 1 where the answer is exact.
+    """
+
+    mechanism: Mechanism
+    delta: float
+    stretch: float
+
+
+def one_number(mechanism: Mechanism, adjacency: Adjacency) -> OneNumber | None:
+    """The mechanism with every vector that has no worst shift made a number; None where that is not proved,
+    or of no use."""
+    parts = mechanism.parts if isinstance(mechanism, Composed) else ((mechanism, 1),)
+    found: list[tuple[Step, int]] = []
+    spent, longest = 0.0, 1.0
+    for step, times in parts:
+        noise, rate = (step.mechanism, step.rate) if isinstance(step, PoissonSampled) else (step, 1.0)
+        if not isinstance(noise, AdditiveNoise):
+            return None
+        if worst_shift(noise, rate, adjacency) is not None:
+            found.append((step, times))
+            continue
+        number = _number(noise, rate, adjacency)
+        if number is None:
+            return None
+        changed, delta, stretch = number
+        spent, longest = spent + times * delta, max(longest, stretch)
+        found.append((PoissonSampled(changed, rate) if isinstance(step, PoissonSampled) else changed, times))
+    return OneNumber(Composed(found), spent * (1.0 + 1e-9), longest)
+
+
+def _number(
+    step: AdditiveNoise, rate: float, adjacency: Adjacency
+) -> tuple[AdditiveNoise, float, float] | None:
+    """One number in place of a vector, the delta that costs, and the stretch."""
+    beta, replaced = step.noise.beta, adjacency is Adjacency.REPLACE
+    if not LEAST_BETA <= beta <= MOST_BETA or (replaced and rate < 1.0):
+        return None
+    if step.shift is not None:
+        return _known_number(step)
+    wide = float(step.dimension)
+    ways = [
+        (wide ** max(1.0 / exponent - 1.0 / step.p, 0.0), exponent, stretch)
+        for exponent, stretch in ((matched_exponent(beta), 1.0), (beta, own_norm_stretch(beta)))
+    ]
+    longer, exponent, stretch = min(ways, key=lambda way: way[0] * way[2])
+    if longer * stretch > _MOST_STRETCH:
+        return None
+    length = (2.0 if replaced else 1.0) * longer * step.sensitivity / step.noise.scale
+    proved = domination(beta, exponent, stretch, length, wide)
+    if proved is None:
+        return None
+    sensitivity = step.sensitivity * longer * proved.stretch * (1.0 + 1e-15)
+    return replace(step, sensitivity=sensitivity, dimension=1), proved.delta, longer * stretch
+
+
+def _known_number(step: AdditiveNoise) -> tuple[AdditiveNoise, float, float] | None:
+    """The same for a known shift: as far as it is long in the matched norm."""
+    sizes = [(abs(value), count) for value, count in step.shift or () if value]
+    exponent, largest = matched_exponent(step.noise.beta), max(size for size, _ in sizes)
+    length = math.fsum(count * (size / largest) ** exponent for size, count in sizes) ** (1.0 / exponent)
+    length *= largest * (1.0 + 1e-14)
+    unit = step.sensitivity / step.noise.scale
+    count = float(sum(count for _, count in sizes))
+    proved = domination(step.noise.beta, exponent, 1.0, length * unit, count)
+    if proved is None:
+        return None
+    number = AdditiveNoise(step.noise, step.sensitivity, shift=((length * proved.stretch, 1),))
+    return number, proved.delta, length / largest
