@@ -34,7 +34,7 @@ CONFIG: dict[str, Any] = {
     "shared": {"delta": 1e-6, "batch_size": 512, "epochs": 10, "momentum": 0.0},
     # The paper has learning rates 0.5 and 1 and clips up to 0.5. Almost every gradient is clipped, so that
     # little but the product of the two matters; in l_1 it has to be larger.
-    "learning_rates": [0.5, 1.0, 4.0],
+    "learning_rates": [0.5, 1.0, 4.0, 8.0],
     "clip_norms": [0.1, 0.5],
 }
 

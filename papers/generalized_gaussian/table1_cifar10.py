@@ -126,8 +126,8 @@ class Runner:
         taken = time.perf_counter() - begun
         self.longest = max(self.longest, taken)
         print(
-            f"{cell.name}: accuracy {found['accuracy']:.4f}, best epoch {found['best_accuracy']:.4f}, other "
-            f"averages {found['epochs'][-1]['other_averages']}, epsilon {found['epsilon']:.4f}, noise "
+            f"{cell.name}: accuracy {found['accuracy']:.4f}, best epoch {found['best_accuracy']:.4f}, with "
+            f"mirror images {found['mirrored_accuracy']:.4f}, other averages {found['epochs'][-1]['other_averages']}, epsilon {found['epsilon']:.4f}, noise "
             f"multiplier {found['noise_multiplier']:.3f}, {found['seconds']:.1f} of {taken:.1f} s",
             flush=True,
         )
@@ -149,8 +149,9 @@ class Runner:
             self.seed, self.scale = seed, [1.0, 1.0, 1.0]
         if scale != self.scale:
             factors = (channel_weights(tuple(scale)) / channel_weights(tuple(self.scale))).view(-1, 1, 1)
-            for part in (self.task.train, self.task.test):
-                part.tensors[0].mul_(factors.to(part.tensors[0].device))
+            for part in (self.task.train, self.task.test, self.task.mirrored):
+                if part is not None:
+                    part.tensors[0].mul_(factors.to(part.tensors[0].device))
             self.scale = scale
         return self.task
 

@@ -83,7 +83,7 @@ def scattered(pixels: Tensor) -> Tensor:
 
 
 def channel_weights(order_weights: tuple[float, float, float]) -> Tensor:
-    """The factor of each of the 243 channels: each colour has one of order 0, 16 of order 1, 64 of order 2."""
+    """The factor of each of the 243 channels: a colour has one of order 0, 16 of order 1, 64 of order 2."""
     weights = [arguments.real("order_weights", weight, above=0.0) for weight in order_weights]
     return torch.tensor(weights)[torch.tensor([0] + 16 * [1] + 64 * [2])].repeat(3)
 
