@@ -21,6 +21,23 @@ def test_figures_are_written_with_records_pictures_and_a_page(ggdp, tmp_path):
     assert again.out == done.out
 
 
+def test_a_figure_without_data_is_skipped_and_one_that_fails_stops_no_other(ggdp, tmp_path):
+    shared = ("--quick", "--out", tmp_path / "out", "--backend", "sequential")
+    skipped = ggdp("reproduce", "fig3", *shared)
+    assert skipped.code == 0
+    assert "fig3: skipped, needs data: pass --data DIR" in skipped.out
+    (tmp_path / "data" / "pate").mkdir(parents=True)
+    for name in ("mnist", "svhn"):
+        (tmp_path / "data" / "pate" / f"{name}_250_teachers.npz").write_text("no votes")
+        (tmp_path / "data" / "pate" / f"{name}_test_labels.npy").write_text("no labels")
+    failed = ggdp("reproduce", "fig1", "fig3", "--data", tmp_path / "data", *shared)
+    assert failed.code == 1
+    assert "cells failed, the first with ValueError" in failed.out
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert 'id="fig1"' in page
+    assert "fig3: 28 of 28 cells failed" in page
+
+
 def test_an_unknown_figure_backend_or_folder_is_refused_in_one_line(ggdp, tmp_path):
     for arguments, told in (
         (["fig99"], "figure must be one of fig1, "),

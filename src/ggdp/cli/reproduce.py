@@ -53,7 +53,8 @@ def reproduce(
     """Make figures of the paper again and say, statement by statement, whether we agree.
 
     Every finished cell of a sweep is kept in --out: stopped and started again, the command goes on where it
-    was. A figure whose data are not there is skipped, and the line says what to pass.
+    was. A figure whose data are not there is skipped, and the line says what to pass. One whose cells fail is
+    told, the others are made, and the exit status is 1.
     Needs joblib and matplotlib: pip install 'ggdp[plot,pate]'.
 
     Example: ggdp reproduce fig1 fig2 --quick --out reproduction
@@ -62,6 +63,7 @@ def reproduce(
     import matplotlib  # noqa: F401
 
     from ggdp.reproduction.reproduce import Place, Skipped
+    from ggdp.reproduction.sweep import SweepError
 
     wanted = chosen(figures or [])
     workers = Workers(backend, jobs, cluster)
@@ -70,8 +72,13 @@ def reproduce(
     out.mkdir(parents=True, exist_ok=True)
     place = Place(out, data)
     skipped: dict[str, str] = {}
+    num_failed = 0
     for experiment in wanted:
-        found = _with_progress_bar(experiment.name, place, workers, quick)
+        try:
+            found = _with_progress_bar(experiment.name, place, workers, quick)
+        except SweepError as error:  # the other figures are worth having
+            found = Skipped(experiment.name, str(error))
+            num_failed += 1
         if isinstance(found, Skipped):
             skipped[found.name] = found.why
             typer.echo(f"{found.name}: skipped, {found.why}")
@@ -80,6 +87,8 @@ def reproduce(
                 typer.echo(f"{experiment.name}: {finding['agreement']}: {finding['found']}")
     write_atomically(out / "index.html", _index(place, skipped))
     typer.echo(f"Wrote {out / 'index.html'}")
+    if num_failed:
+        raise typer.Exit(1)
 
 
 def _with_progress_bar(

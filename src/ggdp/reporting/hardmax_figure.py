@@ -17,8 +17,8 @@ _SHOWN_BETAS = (1.0, 1.25, 2.0, 3.0, 4.0)
 def hardmax_figure(curves: Sequence[Mapping[str, Any]], *, delta: float) -> "Figure":
     """Left, the utilities of the middle epsilon; right, the areas of all, with error bars, the best marked.
 
-    A curve has `name`, `epsilon`, `betas`, `gaps`, `utilities` [beta, gap], `areas`, `standard errors` and
-    `best beta`.
+    A curve has `classes`, `votes`, `epsilon`, `betas`, `gaps`, `utilities` [beta, gap], `areas`,
+    `standard errors` and `best beta`.
     """
     figure, (left, right) = canvas.panels(2)
     shown = curves[len(curves) // 2]
@@ -28,7 +28,9 @@ def hardmax_figure(curves: Sequence[Mapping[str, Any]], *, delta: float) -> "Fig
         left.plot(100.0 * np.asarray(shown["gaps"]), shown["utilities"][place], **style)
     left.set_xlabel("runner-up gap (% of the largest count)")
     left.set_ylabel("chance that the true winner wins")
-    left.set_title(f"{shown['name']}, epsilon = {shown['epsilon']:g}", fontsize="medium", loc="left", pad=18)
+    votes = "one vote" if shown["votes"] == 1 else f"{shown['votes']} votes in a budget"
+    title = f"{shown['classes']} classes, {votes}, epsilon = {shown['epsilon']:g}"
+    left.set_title(title, fontsize="medium", loc="left", pad=18)
     left.legend(frameon=False, fontsize="small")
     for number, curve in enumerate(curves):
         style = canvas.style_number(number)
