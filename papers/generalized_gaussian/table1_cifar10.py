@@ -127,7 +127,8 @@ class Runner:
         self.longest = max(self.longest, taken)
         print(
             f"{cell.name}: accuracy {found['accuracy']:.4f}, best epoch {found['best_accuracy']:.4f}, with "
-            f"mirror images {found['mirrored_accuracy']:.4f}, other averages {found['epochs'][-1]['other_averages']}, epsilon {found['epsilon']:.4f}, noise "
+            f"mirror images {found['mirrored_accuracy']:.4f}, other averages "
+            f"{found['epochs'][-1]['other_averages']}, epsilon {found['epsilon']:.4f}, noise "
             f"multiplier {found['noise_multiplier']:.3f}, {found['seconds']:.1f} of {taken:.1f} s",
             flush=True,
         )

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ggdp import Composed, PoissonSampled, epsilon
-from ggdp.training.experiments import training_cell
+from ggdp.training.experiments import accuracy_with_mirror, training_cell
 from ggdp.training.task_run import RunSettings, prepare
 from ggdp.training.tasks import load_task
 
@@ -91,3 +91,24 @@ def test_a_falling_learning_rate_ends_where_it_should():
     wrong = RunSettings(beta=2.0, noise_multiplier=4.0, learning_rate=1.0, learning_rate_end=2.0)
     with pytest.raises(ValueError, match="learning_rate_end must be a number in"):
         prepare(task, wrong, generator=None, weights=torch.Generator().manual_seed(1))
+
+
+def test_mirror_images_are_scored_where_they_keep_their_labels():
+    assert made_up("svhn").mirrored is None
+    task = made_up("cifar10")
+    mirrored, labels = task.mirrored.tensors
+    assert torch.equal(labels, task.test.tensors[1])
+    assert mirrored.shape == task.test.tensors[0].shape
+
+    class Fixed(torch.nn.Module):
+        """Says the first class for one view, surely, and the second for the other, less surely."""
+
+        def forward(self, inputs):
+            surely = inputs.flatten(1)[:, :1] == mirrored.flatten(1)[: len(inputs), :1]
+            scores = torch.zeros(len(inputs), 10)
+            scores[:, 0] = torch.where(surely[:, 0], 9.0, 0.0)
+            scores[:, 1] = torch.where(surely[:, 0], 0.0, 5.0)
+            return scores
+
+    expected = (labels == 0).double().mean().item()
+    assert accuracy_with_mirror(Fixed(), task) == pytest.approx(expected)

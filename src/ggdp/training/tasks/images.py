@@ -32,6 +32,7 @@ CHANNELS = 243
 CLASSES = 10
 PIXEL_MEAN = (0.485, 0.456, 0.406)
 PIXEL_STD = (0.229, 0.224, 0.225)
+_SYMMETRIC = ("cifar10",)  # tasks in which a mirror changes no label; a digit's mirror image is no digit
 _PART = 4096  # images that are normalised at a time
 
 Reader = Callable[[Path], tuple[image_files.LabelledImages, image_files.LabelledImages]]
@@ -100,13 +101,16 @@ def _task(name: str, train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], 
     noise = request.standardisation_noise
     found = private_standardisation(learnt, guess, noise, rng=request.rng)
     weighted = Standardisation(found.mean, found.std / channel_weights(request.order_weights))
-    mirrored = scattered(test[0].flip(-1).to(request.device))
+    views = [(learnt, train), (scored, test)]
+    if name in _SYMMETRIC:
+        views.append((scattered(test[0].flip(-1).to(request.device)), test))
     parts = [
-        TensorDataset(weighted.apply_(features), labels.to(request.device))
-        for features, (_, labels) in ((learnt, train), (scored, test), (mirrored, test))
+        TensorDataset(weighted.apply_(features), labels.to(request.device)) for features, (_, labels) in views
     ]
     charged = (mechanism(CHANNELS, noise),)
-    return Task(name, parts[0], parts[1], build, DEFAULTS, charged, mirrored=parts[2])
+    return Task(
+        name, parts[0], parts[1], build, DEFAULTS, charged, mirrored=parts[2] if len(parts) == 3 else None
+    )
 
 
 def _synthetic(name: str, request: Request) -> Task:
