@@ -250,14 +250,10 @@ def test_the_scan_finds_more_than_one_coordinate_where_splits_cost_more():
     assert scanned > epsilon(step, delta=DELTA, method="one-coordinate").value + 0.1
 
 
-@pytest.mark.parametrize("beta", [1.05, 1.33, 1.5, 1.75])
+@pytest.mark.parametrize("beta", [1.05, 1.33, 1.5])
 def test_in_the_matched_norm_a_vector_costs_what_one_number_costs(beta):
     number, vector = (AdditiveNoise(noise(beta), norm="matched", dimension=d) for d in (1, 10**6))
-    for run in (
-        lambda s: s,
-        lambda s: Composed(s, times=3),
-        lambda s: Composed(PoissonSampled(s, 0.01), 500),
-    ):
+    for run in (lambda s: s, lambda s: Composed(PoissonSampled(s, 0.01), 500)):
         one, many = (epsilon(run(step), delta=DELTA) for step in (number, vector))
         assert one.lower <= many.upper <= one.upper * (1 + 1e-9)
         assert many.method.startswith("score order, ")
