@@ -166,7 +166,7 @@ def test_the_verdicts_of_table_1_follow_the_record(monkeypatch):
     assert set(verdicts.values()) == {Agreement.AGREES}
     assert cifar_table.EXPERIMENT.headline(numbers)["beta2, epsilon = 1"] == 0.64
     (picture,) = cifar_table.EXPERIMENT.pictures(TABLE, numbers).values()
-    assert len(picture.axes) == 2
+    assert [axes.get_title(loc="left") for axes in picture.axes] == ["clipped in l_2"]
     assert set(table(0.60, 0.65, monkeypatch)[1].values()) == {Agreement.DIFFERS}
 
 
