@@ -70,7 +70,7 @@ def reproduce(
     if data is not None and not data.is_dir():
         raise ValueError(f"--data must be a folder, got {str(data)!r}")
     out.mkdir(parents=True, exist_ok=True)
-    place = Place(out, data)
+    place = Place(out, None if data is None else data.resolve())  # as workers elsewhere see it
     skipped: dict[str, str] = {}
     num_failed = 0
     for experiment in wanted:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures of votes: gaps and what noise does to them; accuracy and utility against the exponent."""
+"""Pictures of votes: gaps and what noise does to them; utility against the exponent."""
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -50,19 +49,4 @@ def simulation_figure(simulation: ArgmaxSimulation) -> "Figure":
     areas.set_ylabel("area under the curve (1 is the most)")
     above = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 3}
     areas.legend(frameon=False, fontsize="small", columnspacing=1.0, **above)
-    return figure
-
-
-def accuracy_figure(panels: Sequence[tuple[str, Sequence[float], dict[str, Sequence[float]]]]) -> "Figure":
-    """Label accuracy against the exponent: a panel for each (title, betas, curves by label)."""
-    figure, axes_of = canvas.panels(len(panels))
-    for axes, (title, betas, curves) in zip(axes_of, panels, strict=True):
-        for number, (label, accuracies) in enumerate(curves.items()):
-            style = ("-", *canvas.LINES)[number % (1 + len(canvas.LINES))]
-            percent = 100.0 * np.asarray(accuracies)
-            axes.plot(betas, percent, marker=".", color=canvas.COLOURS[number], linestyle=style, label=label)
-        axes.set_title(title, fontsize="medium")
-        axes.set_xlabel("beta, the exponent of the noise (no unit)")
-        axes.set_ylabel("expected label accuracy (%)")
-        axes.legend(frameon=False, fontsize="small")
     return figure
