@@ -79,6 +79,8 @@ class FunctionalSite(AbstractSite):
                 f"{fixed.num_examples}; its outputs must have the examples in dimension 0"
             )
         before = output.detach().clone()  # what follows may change the output in place
+        if not output.requires_grad:
+            output = output.clone()  # it may be part of the input
 
         def note(*tensors: Tensor) -> FunctionalCall:
             return FunctionalCall(self, fixed, place, before, tensors[-1])

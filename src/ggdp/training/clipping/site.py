@@ -11,16 +11,14 @@ with it.
 import types
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import Node
 
 from ggdp.training.clipping.call import AbstractCall
 from ggdp.training.clipping.refusals import UnsupportedModelError
-
-# Up to this many elements a copy is cheaper than a Python autograd function.
-_COPIED_ELEMENTS = 1 << 16
 
 
 class Pass:
@@ -63,16 +61,18 @@ class Tape:
 
 
 class _Start(torch.autograd.Function):
-    """The identity, whose output depends on the anchor and so takes part in backward."""
+    """The identity on an output before which nothing needs derivatives: backward ends with its cotangent."""
 
     @staticmethod
-    def forward(ctx: Any, output: Tensor, anchor: Tensor) -> Tensor:
+    def forward(ctx: Any, output: Tensor, anchor: Tensor, arrived: Callable[[Tensor], None]) -> Tensor:
         ctx.mark_dirty(output)
+        ctx.arrived = arrived
         return output
 
     @staticmethod
-    def backward(ctx: Any, *cotangents: Any) -> tuple[None, None]:
-        return None, None
+    def backward(ctx: Any, *cotangents: Any) -> tuple[None, None, None]:
+        ctx.arrived(cotangents[0])
+        return None, None, None
 
 
 def plain_forward(module: nn.Module) -> Callable[..., Any]:
@@ -143,11 +143,6 @@ class AbstractSite(ABC):
         """Have `note(*activations, cotangent)` called when the output's cotangent arrives, and put on the
         tape.
         """
-        if not output.requires_grad:
-            if output.numel() <= _COPIED_ELEMENTS:
-                output = output.requires_grad_().clone()
-            else:
-                output = _Start.apply(output, self.tape.anchor)  # type: ignore[no-untyped-call]
         current, dtype = self.tape.current, self.dtype
         saved = [activation.detach() for activation in activations]
         versions = [activation._version for activation in saved]
@@ -160,7 +155,15 @@ class AbstractSite(ABC):
                 )
             current.calls.append(note(*saved, cotangent if cotangent.dtype == dtype else cotangent.to(dtype)))
 
-        output.register_hook(arrived)  # type: ignore[no-untyped-call]
+        if not output.requires_grad:
+            started: Tensor = _Start.apply(output, self.tape.anchor, arrived)  # type: ignore[no-untyped-call]
+            return started
+        # A hook on the operation, not on the tensor: quicker, and later changes of the tensor in place are
+        # operations of their own.
+        place, operation = output.output_nr, cast(Node, output.grad_fn)
+        operation.register_prehook(
+            lambda cotangents: None if cotangents[place] is None else arrived(cotangents[place])
+        )
         return output
 
     def check_examples(self, num_examples: int) -> None:
