@@ -36,7 +36,7 @@ def test_the_record_makes_a_report(ggdp, tmp_path):
     assert ggdp(*ADULT[:-2], *NOISE, "--epochs", "2", "--record", record).code == 0
     done = ggdp("report", record, "--html", page)
     assert done.code == 0, done.err
-    assert "A model trained by beta-DP-SGD" in page.read_text()
+    assert "trained by beta-DP-SGD" in page.read_text()
 
 
 def test_json_prints_one_object_and_nothing_else(ggdp):

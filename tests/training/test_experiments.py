@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs of built-in tasks: what preprocessing costs is in the budget, and a seed repeats everything."""
 
+import functools
 import math
 
 import numpy as np
@@ -13,6 +14,7 @@ from ggdp.training.task_run import RunSettings, prepare
 from ggdp.training.tasks import load_task
 
 
+@functools.cache
 def made_up(name):
     return load_task(
         name, synthetic=True, generator=torch.Generator().manual_seed(1), rng=np.random.default_rng(1)
