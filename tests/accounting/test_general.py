@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """epsilon and delta of mechanisms that users describe, each worked example against an oracle of its own."""
 
+import json
 import math
 from dataclasses import dataclass
 from itertools import product
@@ -23,6 +24,7 @@ from ggdp import (
     epsilon,
 )
 from ggdp.mechanisms import CustomMechanism
+from ggdp.mechanisms.gaussian_mixture import GaussianMixtureNoise
 from ggdp.privacy_loss.cells import Cells
 from ggdp.privacy_loss.custom import (
     DensityNoise,
@@ -351,8 +353,33 @@ def test_a_ledger_counts_described_releases_and_keeps_to_its_budget():
     ledger.step(KNOWN_GAUSSIAN)
     both = Composed([(RESPONSE, 5), (KNOWN_GAUSSIAN, 1)])
     assert ledger.epsilon(delta=1e-6).upper == epsilon(both, delta=1e-6).upper
+    copy = Accountant.from_state_dict(json.loads(json.dumps(ledger.state_dict())))
+    assert copy.epsilon(delta=1e-6) == ledger.epsilon(delta=1e-6)
+    ledger.step(TRUNCATED)
     with pytest.raises(ValueError, match="lives in memory"):
         ledger.state_dict()
+
+
+def test_a_mixture_of_gaussians_as_plain_data_costs_what_its_density_costs():
+    plain = GaussianMixtureNoise((0.5, 0.5), (-1.0, 1.0), (1.0, 1.0), shift=0.8)
+
+    def bump(centre):
+        return Density(lambda x: -0.5 * (x - centre) ** 2 - 0.5 * math.log(2.0 * math.pi))
+
+    described = DensityNoise(Mixture((0.5, 0.5), (bump(-1.0), bump(1.0))), shift=0.8)
+    for run in (lambda step: step, lambda step: Composed(PoissonSampled(step, 0.1), times=20)):
+        assert epsilon(run(plain), delta=1e-6) == epsilon(run(described), delta=1e-6)
+    gaussian = GaussianMixtureNoise((1.0,), (3.0,), (2.0,), shift=1.0)
+    holds(epsilon(gaussian, delta=1e-6), epsilon(AdditiveNoise(Gaussian(2.0)), delta=1e-6).estimate, 1e-6)
+
+
+def test_methods_for_vectors_are_refused_for_described_mechanisms():
+    for ask in (
+        lambda: epsilon(RESPONSE, delta=1e-6, method="scanned"),
+        lambda: delta(RESPONSE, epsilon=1.0, method="one-coordinate"),
+    ):
+        with pytest.raises(ValueError, match="method must be left out for a mechanism that is described"):
+            ask()
 
 
 def test_randomized_response_fits_a_pure_budget_up_to_its_largest_loss():

@@ -4,6 +4,7 @@
 import json
 import math
 import pickle
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 from cases import MECHANISMS
 from ggdp import AdditiveNoise, Composed, GeneralizedGaussian, Laplace, PoissonSampled
 from ggdp.mechanisms import from_dict, to_dict
+from ggdp.mechanisms.gaussian_mixture import GaussianMixtureNoise
+from ggdp.mechanisms.outcomes import OutcomeProbabilities
 from parameters import betas, scales
 
 every_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS.values(), ids=MECHANISMS.keys())
@@ -23,6 +26,39 @@ def test_json_round_trip_gives_an_equal_mechanism(mechanism):
     text = json.dumps(mechanism.to_dict(), allow_nan=False)
     assert from_dict(json.loads(text)) == mechanism
     assert type(mechanism).from_dict(json.loads(text)) == mechanism
+
+
+DESCRIBED = [
+    OutcomeProbabilities((0.75, 0.25, 0.0), (0.2, 0.3, 0.5)),
+    GaussianMixtureNoise((0.9, 0.1), (0.0, 0.5), (1.0, 4.0), shift=-1.5),
+]
+
+
+@pytest.mark.parametrize("mechanism", DESCRIBED, ids=lambda one: type(one).__name__)
+def test_described_mechanisms_that_are_plain_data_survive_json(mechanism):
+    sampled = Composed([(PoissonSampled(mechanism, 0.1), 7), (STEP, 2), (mechanism, 1)])
+    for one in (mechanism, sampled):
+        assert type(one).from_dict(json.loads(json.dumps(one.to_dict(), allow_nan=False))) == one
+    data = mechanism.to_dict()
+    for name in data:
+        with pytest.raises(ValueError, match=f"must have the field '{name}'"):
+            from_dict({key: value for key, value in data.items() if key != name})
+    with pytest.raises(ValueError, match=r"unknown fields \['colour'\]"):
+        from_dict({**data, "colour": "red"})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"weights": (0.5, 0.6)}, "weights must sum to 1"),
+        ({"stds": (1.0,)}, "must be of one length"),
+        ({"stds": (1.0, 0.0)}, "stds must be"),
+        ({"shift": 0.0}, "shift must not be 0"),
+    ],
+)
+def test_a_mixture_of_gaussians_that_is_none_is_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        replace(DESCRIBED[1], **change)
 
 
 @every_mechanism
@@ -63,7 +99,7 @@ def test_any_mechanism_survives_json(beta, scale, sensitivity, norm, rate, times
         ({"version": True, "kind": "composed"}, "version must be 1, got True"),
         (
             {"version": 1, "kind": "laplace"},
-            "kind must be additive-noise, poisson-sampled or composed, got 'laplace'",
+            "outcome-probabilities, gaussian-mixture-noise, got 'laplace'",
         ),
         ({"version": 1, "kind": "composed", "parts": []}, "at least one step"),
         ({"version": 1, "kind": "composed", "parts": [7]}, "data must be of type dict, got int: 7"),

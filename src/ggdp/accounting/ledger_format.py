@@ -33,17 +33,8 @@ def describe(counts: Counts, budget: Budget | None, adjacency: Adjacency) -> dic
         "kind": KIND,
         "adjacency": adjacency.value,
         "budget": {"epsilon": budget.epsilon, "delta": budget.delta} if budget else None,
-        "steps": [{"mechanism": _plain(step), "count": count} for step, count in counts.items()],
+        "steps": [{"mechanism": to_dict(step), "count": count} for step, count in counts.items()],
     }
-
-
-def _plain(step: Step) -> dict[str, Any]:
-    if isinstance(step, CustomMechanism):
-        raise ValueError(
-            f"mechanism must be one that this library knows, to be written down, got {type(step).__name__}; "
-            "a ledger with mechanisms of your own lives in memory"
-        )
-    return to_dict(step)
 
 
 def read(state: dict[str, Any]) -> tuple[Counts, Budget | None, Adjacency]:
@@ -63,7 +54,7 @@ def read(state: dict[str, Any]) -> tuple[Counts, Budget | None, Adjacency]:
     for entry in state["steps"]:
         _exactly("step", entry, {"mechanism", "count"})
         step = from_dict(entry["mechanism"])
-        if not isinstance(step, (AdditiveNoise, PoissonSampled)):
+        if not isinstance(step, (AdditiveNoise, PoissonSampled, CustomMechanism)):
             raise ValueError(f"mechanism of a step must be one release, got {type(step).__name__}")
         if step in counts:
             raise ValueError(f"steps must name every mechanism once, got {step} twice")

@@ -69,6 +69,7 @@ def epsilon(
     """
     target = _log_delta_argument(delta, log_delta)
     if is_described(mechanism):
+        _no_method(method)
         return general.epsilon(mechanism, target, Adjacency(adjacency))
     # --- vector releases without a known worst shift, and estimates: ggdp.accounting.vector
     ask = partial(_epsilon_with_spent, target, Adjacency(adjacency))
@@ -121,6 +122,7 @@ def delta(
     """
     epsilon = arguments.real("epsilon", epsilon, least=0.0, most=MOST_EPSILON)
     if is_described(mechanism):
+        _no_method(method)
         return general.delta(mechanism, epsilon, Adjacency(adjacency))
     # --- vector releases without a known worst shift, and estimates: ggdp.accounting.vector
     ask = partial(_delta_with_spent, epsilon, Adjacency(adjacency))
@@ -167,6 +169,15 @@ def _delta_with_spent(epsilon: float, adjacency: Adjacency, mechanism: Mechanism
     found = delta(mechanism, epsilon=epsilon, adjacency=adjacency)
     upper = min(found.upper + spent, 1.0)
     return Bounds(found.lower, min(found.estimate, upper), upper, found.method)
+
+
+def _no_method(method: str | None) -> None:
+    """A described mechanism has no splits to choose from."""
+    if method is not None:
+        raise ValueError(
+            f"method must be left out for a mechanism that is described, got {method!r}: it is for vectors "
+            "of Generalized Gaussian noise"
+        )
 
 
 def _log_delta_argument(delta: float | None, log_delta: float | None) -> float:

@@ -13,11 +13,13 @@ from ggdp.distributions import GeneralizedGaussian
 from ggdp.mechanisms.additive_noise import AdditiveNoise
 from ggdp.mechanisms.composed import Composed
 from ggdp.mechanisms.custom import CustomMechanism
+from ggdp.mechanisms.gaussian_mixture import GaussianMixtureNoise
+from ggdp.mechanisms.outcomes import OutcomeProbabilities
 from ggdp.mechanisms.poisson_sampled import PoissonSampled
 
 VERSION = 1
 
-Mechanism = AdditiveNoise | PoissonSampled | Composed
+Mechanism = AdditiveNoise | PoissonSampled | Composed | CustomMechanism
 M = TypeVar("M", bound=Mechanism)
 
 
@@ -55,7 +57,7 @@ def from_dict_as(kind: type[M], data: dict[str, Any]) -> M:
     return mechanism
 
 
-def _describe(mechanism: Mechanism | CustomMechanism) -> dict[str, Any]:
+def _describe(mechanism: Mechanism) -> dict[str, Any]:
     match mechanism:
         case AdditiveNoise(dimension=1, shift=None):
             return {"kind": "additive-noise", **_noise_and_norm(mechanism)}
@@ -71,9 +73,29 @@ def _describe(mechanism: Mechanism | CustomMechanism) -> dict[str, Any]:
         case Composed(parts=parts):
             steps = [{"mechanism": _describe(step), "times": times} for step, times in parts]
             return {"kind": "composed", "parts": steps}
+        case OutcomeProbabilities():
+            return {
+                "kind": "outcome-probabilities",
+                "with_record": list(mechanism.with_record),
+                "without_record": list(mechanism.without_record),
+            }
+        case GaussianMixtureNoise():
+            return {
+                "kind": "gaussian-mixture-noise",
+                "weights": list(mechanism.weights),
+                "means": list(mechanism.means),
+                "stds": list(mechanism.stds),
+                "shift": mechanism.shift,
+            }
         case _:
-            arguments.instance("mechanism", mechanism, (AdditiveNoise, PoissonSampled, Composed))
-            raise AssertionError("unreachable")
+            arguments.instance(
+                "mechanism", mechanism, (AdditiveNoise, PoissonSampled, Composed, CustomMechanism)
+            )
+            raise ValueError(
+                "mechanism must be plain data to be written down, got one described by functions or by a "
+                f"class of your own, {type(mechanism).__name__}, which lives in memory; "
+                "OutcomeProbabilities and GaussianMixtureNoise are plain data"
+            )
 
 
 def _build(data: dict[str, Any]) -> Mechanism:
@@ -90,15 +112,39 @@ def _build(data: dict[str, Any]) -> Mechanism:
         case "poisson-sampled":
             _only(data, "mechanism", "rate")
             inner = _build(_field(data, "mechanism"))
-            arguments.instance("mechanism", inner, AdditiveNoise)
+            arguments.instance("mechanism", inner, (AdditiveNoise, CustomMechanism))
             return PoissonSampled(cast(AdditiveNoise, inner), _field(data, "rate"))
+        case "outcome-probabilities":
+            names = ("with_record", "without_record")
+            _only(data, *names)
+            return OutcomeProbabilities(*(_list(data, name) for name in names))
+        case "gaussian-mixture-noise":
+            _only(data, "weights", "means", "stds", "shift")
+            weights, means, stds = (_list(data, name) for name in ("weights", "means", "stds"))
+            return GaussianMixtureNoise(weights, means, stds, shift=_field(data, "shift"))
         case "composed":
             _only(data, "parts")
             parts = _field(data, "parts")
             arguments.instance("parts", parts, list)
             return Composed([(_build(_field(part, "mechanism")), _field(part, "times")) for part in parts])
         case _:
-            raise ValueError(f"kind must be additive-noise, poisson-sampled or composed, got {kind!r}")
+            raise ValueError(f"kind must be one of {', '.join(_KINDS)}, got {kind!r}")
+
+
+_KINDS = (
+    "additive-noise",
+    "vector-noise",
+    "poisson-sampled",
+    "composed",
+    "outcome-probabilities",
+    "gaussian-mixture-noise",
+)
+
+
+def _list(data: dict[str, Any], name: str) -> Any:
+    found = _field(data, name)
+    arguments.instance(name, found, list)
+    return tuple(found)
 
 
 def _noise_and_norm(mechanism: AdditiveNoise) -> dict[str, Any]:

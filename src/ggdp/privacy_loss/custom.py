@@ -19,6 +19,8 @@ import numpy as np
 
 from ggdp import arguments
 from ggdp.mechanisms.custom import CustomMechanism
+from ggdp.mechanisms.gaussian_mixture import GaussianMixtureNoise
+from ggdp.mechanisms.outcomes import OutcomeProbabilities
 from ggdp.privacy_loss.cells import Cells, vector_cells
 from ggdp.privacy_loss.density import Density, Mixture
 from ggdp.privacy_loss.enclosure import Enclosure, enclose
@@ -133,31 +135,6 @@ class LossSurvival(CustomMechanism):
         )
 
 
-@dataclass(frozen=True)
-class OutcomeProbabilities(CustomMechanism):
-    """Finitely many outcomes, with their probabilities with and without the record. Zeros are allowed.
-
-    >>> response = OutcomeProbabilities((0.75, 0.25), (0.25, 0.75))
-    """
-
-    with_record: tuple[float, ...]
-    without_record: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        sizes = set()
-        for name in ("with_record", "without_record"):
-            vector = arguments.finite_array(name, getattr(self, name)).ravel()
-            total = math.fsum(vector)
-            if np.any(vector < 0.0) or abs(total - 1.0) > _TOLERANCE:
-                raise ValueError(
-                    f"{name} must hold probabilities that sum to 1, got least {vector.min():g}, sum {total!r}"
-                )
-            object.__setattr__(self, name, tuple(vector.tolist()))
-            sizes.add(len(vector))
-        if len(sizes) != 1:
-            raise ValueError(f"with_record and without_record must be of one length, got {sorted(sizes)}")
-
-
 def _sometimes(noise: Density | Mixture, rate: float, by: float) -> Mixture:
     """The density of noise that is shifted with probability `rate`."""
     parts = [(weight * (1.0 - rate), density) for weight, density in noise.components]
@@ -197,6 +174,17 @@ def _(mechanism: DensityNoise) -> Cells:
     assert mechanism.sensitivity is not None
     check_full_distance_is_worst(mechanism.noise)
     return density_cells(mechanism.noise.shifted(mechanism.sensitivity), mechanism.noise, _CELLS)
+
+
+@cells_of.register
+def _(mechanism: GaussianMixtureNoise) -> Cells:
+    densities = tuple(_gaussian(mean, std) for mean, std in zip(mechanism.means, mechanism.stds, strict=True))
+    return cells_of(DensityNoise(Mixture(mechanism.weights, densities), shift=mechanism.shift))
+
+
+def _gaussian(mean: float, std: float) -> Density:
+    offset = math.log(std) + 0.5 * math.log(2.0 * math.pi)
+    return Density(lambda x: -0.5 * ((x - mean) / std) ** 2 - offset)
 
 
 @cells_of.register
