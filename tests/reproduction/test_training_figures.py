@@ -3,7 +3,7 @@
 
 import pytest
 
-from ggdp.reproduction import cifar_table, fixed_settings, training_accuracy
+from ggdp.reproduction import cifar_table, cifar_training, fixed_settings, training_accuracy
 from ggdp.reproduction.backends import Workers
 from ggdp.reproduction.experiment import Agreement
 from ggdp.reproduction.reproduce import Place, Skipped, reproduce
@@ -170,8 +170,57 @@ def test_the_verdicts_of_table_1_follow_the_record(monkeypatch):
     assert set(table(0.60, 0.65, monkeypatch)[1].values()) == {Agreement.DIFFERS}
 
 
+RUNS = {
+    "epsilons": [1.0, 2.0],
+    "training": {
+        "device": "cpu",
+        "standardisation_noise": 32.0,
+        "order_weights": [1.0, 1.0, 0.5],
+        "shared": {
+            "delta": 1e-6,
+            "batch_size": 64,
+            "momentum": 0.9,
+            "averages": [0.9],
+            "clip_norm": 0.1,
+            "learning_rate": 1.0,
+            "norm": 2.0,
+        },
+        "epochs": {"1": 1, "2": 1},
+        "settings": {"beta2": {"beta": 2.0}},
+        "repeats": 2,
+    },
+}
+
+
+def test_the_runs_of_table_1_ask_for_a_gpu_and_are_averaged():
+    cells = cifar_training.training_cells(RUNS)
+    assert [cell.needs_gpu for cell in cells] == [True] * 4
+    assert [cell.config["repeat"] for cell in cells] == [1, 1, 2, 2]
+    results = [{"accuracy": accuracy, "epsilon": 0.9, "norm": 2.0} for accuracy in (0.6, 0.7, 0.62, 0.72)]
+    first, second = cifar_training.rows_of(RUNS, results)
+    assert (first["epsilon"], first["accuracy"], first["runs"]) == (1.0, pytest.approx(0.61), 2)
+    assert (second["epsilon"], second["accuracy"]) == (2.0, pytest.approx(0.71))
+    assert first["accuracy_std"] == pytest.approx(0.02 / 2**0.5)
+    assert cifar_training.training_cells(RUNS | {"training": None}) == []
+
+
+def test_a_cell_of_table_1_trains_within_its_budget(monkeypatch):
+    import torch
+
+    from ggdp.training import tasks
+
+    made_up = tasks.load_task("cifar10", synthetic=True, generator=torch.Generator().manual_seed(1))
+    monkeypatch.setattr(tasks, "load_task", lambda name, **asked: made_up)
+    cifar_training._features.cache_clear()
+    found = cifar_training.training_cells(RUNS)[0].result()
+    cifar_training._features.cache_clear()
+    assert 0.0 < found["epsilon"] <= 1.0
+    assert 0.0 <= found["accuracy"] <= 1.0
+
+
 def test_without_a_record_table_1_is_skipped_with_a_line(tmp_path, monkeypatch):
     monkeypatch.setattr("ggdp.reproduction.reproduce.measured", lambda name: None)
+    monkeypatch.setattr("ggdp.reproduction.backends._cuda_is_here", lambda: False)
     found = reproduce(cifar_table.EXPERIMENT, Place(tmp_path), workers=Workers("sequential"))
     assert isinstance(found, Skipped)
     assert "no record table1_cifar10 of a GPU run" in found.why

@@ -100,7 +100,7 @@ class Experiment:
         files: data that must be there, relative to the data folder.
         packages: optional packages that must be installed.
         kept_with: the folder of its cells, where figures share them.
-        needs_record: whether it is made of the record that its setting `measured` names, and of nothing else.
+        needs_record: whether, where no cell can run, it is made of the record that `measured` names.
     """
 
     name: str

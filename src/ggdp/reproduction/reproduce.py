@@ -73,9 +73,10 @@ def reproduce(
             return Skipped(experiment.name, missing)
         settings["data"] = {file: _digest(_found(place.data, file)) for file in files}
     start = time.perf_counter()
-    cells = experiment.cells(settings)
+    from_record = experiment.needs_record and place.data is None
+    cells = [] if from_record else experiment.cells(settings)
     swept = sweep(cells, place.cells(experiment), workers=workers, data=place.data, on_progress=on_progress)
-    if swept.num_left_out == len(cells) > 0:
+    if swept.num_left_out == len(cells) > 0 and not experiment.needs_record:
         return Skipped(experiment.name, "all its cells need a CUDA device, and no worker has one")
     record = made_record(
         experiment,
