@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from ggdp import epsilon
+from ggdp.reproduction.measured import measured
 from ggdp.training.tasks import TASKS, adult, digits, images, imdb
 from ggdp.training.tasks.standardisation import MEAN_CLIP, mechanism
 
@@ -44,3 +45,14 @@ def test_the_share_of_the_budget_is_as_the_page_says():
 def test_the_error_of_a_mean_is_as_the_page_says():
     error = MEAN_CLIP * (2.0 * 243) ** 0.5 * 32.0 / 50_000
     assert error == pytest.approx(0.02, abs=0.005)
+
+
+def test_the_accuracies_of_the_page_are_those_of_the_record():
+    record = measured("table1_cifar10")
+    ours = [row["accuracy"] for row in record["results"] if row["setting"] == "beta2"]
+    told = re.search(r"reaches ([\d.]+) / ([\d.]+) / ([\d.]+) %", PAGE)
+    assert [float(number) for number in told.groups()] == [round(100.0 * value, 1) for value in ours]
+    search = {row["name"]: row["accuracy"] for row in record["search"]}
+    told = re.search(r"from ([\d.]+) % to ([\d.]+) %", PAGE)
+    steps = [search["search-start"], search["search-start-order2half"]]
+    assert [float(number) for number in told.groups()] == [round(100.0 * value, 1) for value in steps]
