@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from vote_files import write_record
+from vote_files import compare, write_record
 
+from ggdp.atomic_file import write_atomically
 from ggdp.reporting import canvas
 from ggdp.reporting.accuracy_figure import accuracy_figure
-from ggdp.reporting.atomic_file import write_atomically
 from ggdp.reproduction.backends import Workers
 from ggdp.reproduction.calibrated_training import calibrated_cell
 from ggdp.reproduction.sweep import sweep
@@ -117,6 +117,16 @@ def panel(rows: list[dict[str, Any]], norm: float | str) -> tuple[str, list[dict
     return f"Adult, clipped in l_{norm if norm == 'beta' else f'{norm:g}'}", curves
 
 
+def headline(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """The numbers that `expected/` holds."""
+    return {
+        f"clipped in l_{row['clipped in']}, epsilon = {row['epsilon']:g}, beta = {row['beta']:g}": row[
+            "best_accuracy"
+        ]
+        for row in rows
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="folder of adult.data and adult.test")
@@ -131,12 +141,7 @@ def main() -> None:
     label = f"test accuracy (%), best epoch, +- 1 std of {CONFIG['repeats']}"
     picture = accuracy_figure([panel(rows, norm) for norm in CONFIG["norms"]], label)
     write_atomically(arguments.out / "figure6_adult.png", canvas.png(picture))
-    for row in rows:
-        print(
-            f"beta {row['beta']:g}, l_{row['clipped in']}, epsilon {row['epsilon']:g}: "
-            f"{100 * row['best_accuracy']:.2f} +- {100 * row['best_accuracy std']:.2f} % "
-            f"(last {100 * row['accuracy']:.2f} %), clip {row['clip_norm']:g}, rate {row['learning_rate']:g}"
-        )
+    compare(headline(rows), "figure6_adult.json")
 
 
 if __name__ == "__main__":

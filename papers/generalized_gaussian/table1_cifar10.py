@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from vote_files import write_record
 
-from ggdp.reporting.atomic_file import write_atomically
+from ggdp.atomic_file import write_atomically
 from ggdp.training.experiments import training_cell
 from ggdp.training.tasks import Task, load_task
 from ggdp.training.tasks.images import channel_weights

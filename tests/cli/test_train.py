@@ -89,10 +89,24 @@ def test_options_reach_the_run(ggdp, more, field, value):
     assert found["steps"] == 8
 
 
-def test_private_preprocessing_is_in_the_record(ggdp):
-    done = ggdp("train", "--task", "cifar10", "--synthetic", "--seed", "1", *NOISE, "--steps", "8", "--json")
+def test_private_preprocessing_is_in_the_record_and_released_once(ggdp, tmp_path):
+    done = ggdp(
+        "train",
+        "--task",
+        "cifar10",
+        "--synthetic",
+        "--seed",
+        "1",
+        *NOISE,
+        "--steps",
+        "8",
+        "--json",
+        "--checkpoint",
+        tmp_path,
+    )
     (charged,) = json.loads(done.out)["plan"]["alongside"]["parts"]
     assert (charged["mechanism"]["dimension"], charged["times"]) == (486, 1)
+    assert len(json.loads((tmp_path / "preprocessing.json").read_text())["mean"]) == 243
 
 
 def test_an_interrupted_run_goes_on_from_its_folder(ggdp, tmp_path, monkeypatch):

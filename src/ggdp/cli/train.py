@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ggdp.atomic_file import write_atomically
 from ggdp.cli import options, output
-from ggdp.reporting.atomic_file import write_atomically
 
 if TYPE_CHECKING:
     from ggdp.training.report import FitReport
@@ -174,7 +174,8 @@ def train(
         source.seed()
     else:
         source.manual_seed(seed)
-    loaded = _loaded(task, data, synthetic, vocabulary, device, source, seed)
+    kept = None if checkpoint is None else checkpoint / "preprocessing.json"
+    loaded = _loaded(task, data, synthetic, vocabulary, device, source, seed, kept)
     noise = None if seed is None else torch.Generator().manual_seed(_drawn(source))
     weights = torch.Generator().manual_seed(_drawn(source))
     run = prepare(loaded, settings, generator=noise, weights=weights)
@@ -213,7 +214,14 @@ def _check_choices(
 
 
 def _loaded(
-    task: str, data: Path | None, synthetic: bool, vocabulary: str, device: str, source: Any, seed: int | None
+    task: str,
+    data: Path | None,
+    synthetic: bool,
+    vocabulary: str,
+    device: str,
+    source: Any,
+    seed: int | None,
+    kept: Path | None,
 ) -> "Task":
     import numpy as np
 
@@ -221,8 +229,9 @@ def _loaded(
 
     rng = None if seed is None else np.random.default_rng(_drawn(source))
     return load_task(
-        task, data=data, synthetic=synthetic, generator=source, rng=rng, device=device, vocabulary=vocabulary
-    )
+        task, data=data, synthetic=synthetic, generator=source, rng=rng, device=device, vocabulary=vocabulary,
+        kept=kept,
+    )  # fmt: skip
 
 
 def _drawn(source: Any) -> int:

@@ -33,6 +33,7 @@ def load_task(
     vocabulary: str | Path = "train",
     standardisation_noise: float = 32.0,
     order_weights: tuple[float, float, float] = (1.0, 1.0, 0.5),
+    kept: Path | None = None,
 ) -> Task:
     """Load a built-in task.
 
@@ -51,6 +52,8 @@ def load_task(
         order_weights: of cifar10 and svhn: factors of the standardised features of scattering order 0, 1
             and 2. The 192 channels of order 2 say little each and would otherwise take most of every
             gradient's norm.
+        kept: of cifar10 and svhn: a file for what preprocessing released. It is written once and read ever
+            after, so that a run that goes on later costs no second release.
 
     Raises:
         ValueError: The name is unknown, or a file is missing or not what it should be; the message says which
@@ -71,5 +74,6 @@ def load_task(
         vocabulary=vocabulary,
         standardisation_noise=standardisation_noise,
         order_weights=order_weights,
+        kept=kept,
     )
     return _LOADERS[name](request)

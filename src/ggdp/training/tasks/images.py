@@ -18,13 +18,9 @@ from torch.utils.data import TensorDataset
 from ggdp import arguments
 from ggdp.training.tasks import image_files
 from ggdp.training.tasks.initialisation import initialised
+from ggdp.training.tasks.kept_release import standardisation_kept_in
 from ggdp.training.tasks.scattering import Scattering
-from ggdp.training.tasks.standardisation import (
-    Standardisation,
-    mechanism,
-    photograph_guess,
-    private_standardisation,
-)
+from ggdp.training.tasks.standardisation import Standardisation, mechanism, photograph_guess
 from ggdp.training.tasks.task import Defaults, Request, Task, synthetic_variant
 
 DEFAULTS = Defaults(batch_size=8192, clip_norm=0.1, learning_rate=4.0, momentum=0.9, epochs=60)
@@ -99,7 +95,7 @@ def _task(name: str, train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], 
     learnt, scored = (scattered(pixels.to(request.device)) for pixels, _ in (train, test))
     guess = photograph_guess(Scattering(size=32), PIXEL_MEAN, PIXEL_STD)
     noise = request.standardisation_noise
-    found = private_standardisation(learnt, guess, noise, rng=request.rng)
+    found = standardisation_kept_in(request.kept, learnt, guess, noise, rng=request.rng)
     weighted = Standardisation(found.mean, found.std / channel_weights(request.order_weights))
     views = [(learnt, train), (scored, test)]
     if name in _SYMMETRIC:

@@ -82,6 +82,7 @@ class Request:
         vocabulary: of texts: "train" (not private), "unlabelled", or a file with a word on each line.
         standardisation_noise: noise multiplier of the release of feature means and variances.
         order_weights: factors of the features of scattering order 0, 1 and 2, once standardised.
+        kept: the file of the released means and variances.
     """
 
     data: Path | None = None
@@ -91,6 +92,7 @@ class Request:
     vocabulary: str | Path = "train"
     standardisation_noise: float = 32.0
     order_weights: tuple[float, float, float] = (1.0, 1.0, 0.5)
+    kept: Path | None = None
 
     def __post_init__(self) -> None:
         noise = arguments.real("standardisation_noise", self.standardisation_noise, above=0.0, most=1e6)
