@@ -43,14 +43,17 @@ def accuracies(config: Mapping[str, Any], surroundings: Surroundings) -> dict[st
     """Accuracy on every dataset with the noise of one exponent and one budget."""
     if surroundings.data is None:
         raise ValueError("the votes are read from the data folder, and none was given")
+    published = {
+        name: published_votes(surroundings.data, name, num_queries)
+        for name, num_queries in config["queries"].items()
+    }
     budget = config["budget"]
     noise = calibrated_noise(
         config["beta"], budget["epsilon"], config["delta"], budget["votes"], Adjacency(budget["adjacency"])
     )
     found: dict[str, Any] = {"beta": noise.beta, "scale": noise.scale, "datasets": {}}
     rng = surroundings.rng
-    for name, num_queries in config["queries"].items():
-        votes, truth = published_votes(surroundings.data, name, num_queries)
+    for name, (votes, truth) in published.items():
         probs = win_probabilities(votes.counts, noise)
         row = {"accuracy": float(np.mean(probs[np.arange(len(truth)), truth]))}
         if config["trials"]:
