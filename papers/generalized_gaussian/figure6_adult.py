@@ -114,17 +114,21 @@ def panel(rows: list[dict[str, Any]], norm: float | str) -> tuple[str, list[dict
                 "errors": [row["best_accuracy std"] for row in line],
             }
         )
-    return f"Adult, clipped in l_{norm if norm == 'beta' else f'{norm:g}'}", curves
+    return f"Adult, clipped in {norm_name(norm)}", curves
 
 
 def headline(rows: list[dict[str, Any]]) -> dict[str, float]:
     """The numbers that `expected/` holds."""
     return {
-        f"clipped in l_{row['clipped in']}, epsilon = {row['epsilon']:g}, beta = {row['beta']:g}": row[
+        f"clipped in {norm_name(row['clipped in'])}, epsilon = {row['epsilon']:g}, beta = {row['beta']:g}": row[
             "best_accuracy"
         ]
         for row in rows
     }
+
+
+def norm_name(norm: float | str) -> str:
+    return f"l_{norm}" if isinstance(norm, str) else f"l_{norm:g}"
 
 
 def main() -> None:
