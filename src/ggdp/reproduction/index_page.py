@@ -72,11 +72,12 @@ def _section(record: Mapping[str, Any]) -> str:
         f'src="{escape(picture)}.png"></a></figure>'
         for picture in record["pictures"]
     )
+    caption = f"<p>{escape(record['title'])}. The paper: {escape(record['findings'][0]['says'])}</p>"
     quick = '<p class="note">A quick run: smaller than the paper\'s.</p>' if record["quick"] else ""
     notes = "".join(f'<p class="note">{escape(note)}</p>' for note in record["numbers"].get("notes", []))
     return f"""<section id="{name}">
 <h2>{name}: {escape(record["title"])}</h2>
-{quick}{notes}<div class="side"><div>{pictures}{_facts(record)}</div>
+{quick}{notes}<div class="side"><div>{pictures}{caption}{_facts(record)}</div>
 <div>{"".join(map(_finding, record["findings"]))}</div></div>
 </section>
 """
