@@ -12,7 +12,6 @@ Runs are kept as they end; the command goes on where it was stopped.
 
 import argparse
 import itertools
-import time
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from ggdp.reporting import canvas
 from ggdp.reporting.accuracy_figure import accuracy_figure
 from ggdp.reproduction.backends import Workers
 from ggdp.reproduction.calibrated_training import calibrated_cell
+from ggdp.reproduction.cell import Cell
 from ggdp.reproduction.sweep import sweep
 
 CONFIG: dict[str, Any] = {
@@ -62,7 +62,7 @@ def chosen_settings(folder: Path, data: Path, workers: Workers) -> dict[Setting,
     grid = list(itertools.product(CONFIG["learning_rates"], CONFIG["clip_norms"]))
     tried = [(setting, settings_of(setting, *pair)) for setting in all_settings() for pair in grid]
     cells = [calibrated_cell("adult", settings, "choice") for _, settings in tried]
-    results = sweep(cells, folder, workers=workers, data=data, on_progress=tell("choosing")).results
+    results = swept(cells, folder, data, workers, "choosing")
     best: dict[Setting, tuple[float, dict[str, Any]]] = {}
     for (setting, settings), result in zip(tried, results, strict=True):
         if setting not in best or result["best_accuracy"] > best[setting][0]:
@@ -76,7 +76,7 @@ def rows_of(
     """Mean and deviation over the repetitions of each setting."""
     runs = [(setting, repeat) for setting in chosen for repeat in range(CONFIG["repeats"])]
     cells = [calibrated_cell("adult", chosen[setting], repeat) for setting, repeat in runs]
-    results = sweep(cells, folder, workers=workers, data=data, on_progress=tell("repeating")).results
+    results = swept(cells, folder, data, workers, "repeating")
     rows = []
     for setting, settings in chosen.items():
         found = [result for (of, _), result in zip(runs, results, strict=True) if of == setting]
@@ -87,15 +87,19 @@ def rows_of(
             row |= {name: float(np.mean(values)), f"{name} std": float(np.std(values, ddof=1))}
         row["certified epsilon"] = max(result["epsilon"] for result in found)
         row["noise multiplier"] = found[0]["noise_multiplier"]
+        row["seconds"] = sum(result["seconds"] for result in found)
         rows.append(row)
     return rows
 
 
-def tell(what: str) -> Any:
-    def on_progress(finished: int, total: int) -> None:
+def swept(cells: list[Cell], folder: Path, data: Path, workers: Workers, what: str) -> list[dict[str, Any]]:
+    """Results of the cells, each with its seconds."""
+
+    def tell(finished: int, total: int) -> None:
         print(f"\r{what}: {finished} of {total} runs", end="\n" if finished == total else "", flush=True)
 
-    return on_progress
+    found = sweep(cells, folder, workers=workers, data=data, on_progress=tell).records
+    return [{**record["result"], "seconds": record["seconds"]} for record in found if record is not None]
 
 
 def panel(rows: list[dict[str, Any]], norm: float | str) -> tuple[str, list[dict[str, Any]]]:
@@ -119,12 +123,11 @@ def panel(rows: list[dict[str, Any]], norm: float | str) -> tuple[str, list[dict
 
 def headline(rows: list[dict[str, Any]]) -> dict[str, float]:
     """The numbers that `expected/` holds."""
-    return {
-        f"clipped in {norm_name(row['clipped in'])}, epsilon = {row['epsilon']:g}, beta = {row['beta']:g}": row[
-            "best_accuracy"
-        ]
-        for row in rows
-    }
+    found = {}
+    for row in rows:
+        where = f"clipped in {norm_name(row['clipped in'])}, epsilon = {row['epsilon']:g}"
+        found[f"{where}, beta = {row['beta']:g}"] = row["best_accuracy"]
+    return found
 
 
 def norm_name(norm: float | str) -> str:
@@ -138,10 +141,9 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     arguments = parser.parse_args()
     folder, workers = arguments.out / "cells", Workers(jobs=arguments.jobs)
-    start = time.perf_counter()
     chosen = chosen_settings(folder, arguments.data, workers)
     rows = rows_of(chosen, folder, arguments.data, workers)
-    write_record(arguments.out / "figure6_adult.json", CONFIG, rows, time.perf_counter() - start)
+    write_record(arguments.out / "figure6_adult.json", CONFIG, rows, sum(row["seconds"] for row in rows))
     label = f"test accuracy (%), best epoch, +- 1 std of {CONFIG['repeats']}"
     picture = accuracy_figure([panel(rows, norm) for norm in CONFIG["norms"]], label)
     write_atomically(arguments.out / "figure6_adult.png", canvas.png(picture))
