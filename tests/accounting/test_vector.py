@@ -266,6 +266,29 @@ def test_in_the_matched_norm_a_vector_costs_what_one_number_costs(beta):
     assert epsilon(smaller, delta=DELTA).upper <= epsilon(number, delta=DELTA).upper * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("beta", [1.0, 1.2, 1.6, 1.9])
+def test_gaussian_noise_of_the_same_density_at_its_centre_is_no_more_private_in_the_norm_two(beta):
+    """Exact profiles of splits against a Gaussian of std scale sqrt(2/pi) Gamma(1 + 1/beta)."""
+    std, own = math.sqrt(2.0 / math.pi) * math.gamma(1.0 + 1.0 / beta), GeneralizedGaussian(beta, 1.0)
+    assert Gaussian(std).pdf(0.0) == pytest.approx(own.pdf(0.0))
+    for at in (0.0, 0.8):
+        dominating = delta(AdditiveNoise(Gaussian(std)), epsilon=at).upper
+        for count in (1, 2, 30):
+            split = AdditiveNoise(own, shift=((count**-0.5, count),))
+            assert delta(split, epsilon=at).lower <= dominating
+    almost = AdditiveNoise(Gaussian(1.01 * std), 0.01)  # a near miss: too much noise does not dominate
+    assert delta(almost, epsilon=0.0).upper < delta(AdditiveNoise(own, 0.01), epsilon=0.0).lower
+
+
+def test_in_the_norm_two_noise_next_to_gaussian_is_bounded_by_gaussian_noise():
+    step = AdditiveNoise(noise(1.9), norm=2.0, dimension=math.inf)
+    for adjacency in (Adjacency.ADD_REMOVE, Adjacency.REPLACE):
+        for run in (step, Composed(PoissonSampled(step, 0.02), times=100)):
+            found = epsilon(run, delta=DELTA, adjacency=adjacency)
+            assert found.method == "certified gaussian"
+            assert found.upper < 1.15 * found.lower
+
+
 @pytest.mark.parametrize(("beta", "dimension"), [(1.01, 100), (1.99, 100), (1.5, math.inf)])
 def test_where_the_matched_norm_is_not_verified_the_answer_is_a_bound_all_the_same(beta, dimension):
     found = epsilon(AdditiveNoise(noise(beta), norm="matched", dimension=dimension), delta=DELTA)

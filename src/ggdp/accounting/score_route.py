@@ -6,20 +6,25 @@ shift v is dominated by one coordinate moved by |v|_m, m slightly below beta, an
 times |v|_beta. So a step whose sensitivity is in an l_p norm with p <= m costs what one number costs; for
 larger p |v|_m <= d^(1/m - 1/p) |v|_p, and the same with beta in place of m, stretch it.
 
-Not for records replaced under sampling, where an error in the other law would be multiplied by e^epsilon, nor
-for infinite dimension.
+Not for records replaced under sampling, where an error in the other law would be multiplied by e^epsilon,
+nor for infinite dimension. There, and in norms above beta, another order of scores helps, which needs no
+verification: for 1 <= beta <= 2 a score is below a centred Gaussian variable with the same E|s| in convex
+order. So in the l_2 norm the noise is at least as private as Gaussian noise with the same density at its
+centre, std = scale sqrt(2/pi) Gamma(1 + 1/beta), in every dimension (docs/vector-releases.md).
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from ggdp.distributions import Gaussian
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, Mechanism, PoissonSampled
 from ggdp.mechanisms.additive_noise import matched_exponent
 from ggdp.mechanisms.composed import Step
 from ggdp.privacy_loss.dominating import worst_shift
 from ggdp.privacy_loss.matched_norm import LEAST_BETA, MOST_BETA, domination, own_norm_stretch
 
-NAME = "score order"
+NAME, GAUSSIAN = "score order", "gaussian"
 _MOST_STRETCH = 1.12  # beyond, other bounds are better
 
 
@@ -41,6 +46,24 @@ class OneNumber:
 def one_number(mechanism: Mechanism, adjacency: Adjacency) -> OneNumber | None:
     """The mechanism with every vector that has no worst shift made a number; None where that is not proved,
     or of no use."""
+    return _replaced(mechanism, adjacency, _number)
+
+
+def gaussian(mechanism: Mechanism, adjacency: Adjacency) -> OneNumber | None:
+    """The mechanism with every vector that has no worst shift made a number with Gaussian noise; None where
+    one has noise of beta > 2."""
+    return _replaced(mechanism, adjacency, _gaussian_number)
+
+
+Number = tuple[AdditiveNoise, float, float]
+"""One number in place of a vector, the delta that costs, and the stretch."""
+
+
+def _replaced(
+    mechanism: Mechanism,
+    adjacency: Adjacency,
+    number_for: Callable[[AdditiveNoise, float, Adjacency], Number | None],
+) -> OneNumber | None:
     parts = mechanism.parts if isinstance(mechanism, Composed) else ((mechanism, 1),)
     found: list[tuple[Step, int]] = []
     spent, longest = 0.0, 1.0
@@ -51,7 +74,7 @@ def one_number(mechanism: Mechanism, adjacency: Adjacency) -> OneNumber | None:
         if worst_shift(noise, rate, adjacency) is not None:
             found.append((step, times))
             continue
-        number = _number(noise, rate, adjacency)
+        number = number_for(noise, rate, adjacency)
         if number is None:
             return None
         changed, delta, stretch = number
@@ -60,10 +83,7 @@ def one_number(mechanism: Mechanism, adjacency: Adjacency) -> OneNumber | None:
     return OneNumber(Composed(found), spent * (1.0 + 1e-9), longest)
 
 
-def _number(
-    step: AdditiveNoise, rate: float, adjacency: Adjacency
-) -> tuple[AdditiveNoise, float, float] | None:
-    """One number in place of a vector, the delta that costs, and the stretch."""
+def _number(step: AdditiveNoise, rate: float, adjacency: Adjacency) -> Number | None:
     beta, replaced = step.noise.beta, adjacency is Adjacency.REPLACE
     if not LEAST_BETA <= beta <= MOST_BETA or (replaced and rate < 1.0):
         return None
@@ -85,8 +105,8 @@ def _number(
     return replace(step, sensitivity=sensitivity, dimension=1), proved.delta, longer * stretch
 
 
-def _known_number(step: AdditiveNoise) -> tuple[AdditiveNoise, float, float] | None:
-    """The same for a known shift: as far as it is long in the matched norm."""
+def _known_number(step: AdditiveNoise) -> Number | None:
+    """For a known shift: as far as it is long in the matched norm."""
     sizes = [(abs(value), count) for value, count in step.shift or () if value]
     exponent, largest = matched_exponent(step.noise.beta), max(size for size, _ in sizes)
     length = math.fsum(count * (size / largest) ** exponent for size, count in sizes) ** (1.0 / exponent)
@@ -98,3 +118,16 @@ def _known_number(step: AdditiveNoise) -> tuple[AdditiveNoise, float, float] | N
         return None
     number = AdditiveNoise(step.noise, step.sensitivity, shift=((length * proved.stretch, 1),))
     return number, proved.delta, length / largest
+
+
+def _gaussian_number(step: AdditiveNoise, rate: float, adjacency: Adjacency) -> Number | None:
+    """|v|_2 <= d^(1/2 - 1/p) |v|_p for p >= 2, and <= |v|_p for p <= 2; the stretch says only: not exact."""
+    if step.noise.beta > 2.0:
+        return None
+    std = step.noise.scale * math.sqrt(2.0 / math.pi) * math.gamma(1.0 + 1.0 / step.noise.beta)
+    noise = Gaussian(std * (1.0 - 1e-14))
+    if step.shift is not None:
+        length = math.sqrt(math.fsum(count * value**2 for value, count in step.shift))
+        return AdditiveNoise(noise, step.sensitivity, shift=((length, 1),)), 0.0, math.inf
+    longer = float(step.dimension) ** max(0.5 - 1.0 / step.p, 0.0)
+    return AdditiveNoise(noise, step.sensitivity * longer), 0.0, math.inf

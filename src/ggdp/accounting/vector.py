@@ -9,6 +9,7 @@ estimates.
 | "certified renyi" | `Bounds`: Renyi over all splits above, the best explicit split below |
 | "certified hybrid" | `Bounds`: one coordinate as long as the l_1 norm can be, d^(1-1/p) times the l_p norm |
 | "certified score order" | `Bounds`: one coordinate as long as the matched norm can be |
+| "certified gaussian" | `Bounds`: Gaussian noise with the same density at its centre, in the l_2 norm |
 | method="scanned", method="one-coordinate" | `Estimate` |
 
 docs/what-is-proved.md names the proof of each and the test that tries it.
@@ -118,9 +119,11 @@ def answer(
         upper = max(found.upper, flat.lower)
         return Bounds(flat.lower, flat.estimate, upper, f"{score_route.NAME}, {found.method}")
     upper, how = bound.above(_renyi_steps(steps, adjacency)), "certified renyi"
-    if number is not None:
-        other = ask(number.mechanism, number.delta).upper
-        upper, how = (other, f"certified {score_route.NAME}") if other < upper else (upper, how)
+    name = score_route.NAME if number is not None else score_route.GAUSSIAN
+    candidate = number if number is not None else score_route.gaussian(mechanism, adjacency)
+    if candidate is not None:
+        other = _upper_of(ask, candidate)
+        upper, how = (other, f"certified {name}") if other < upper else (upper, how)
     stretched = _stretched(mechanism)
     if stretched is not None:
         other = ask(stretched, 0.0).upper
@@ -131,6 +134,14 @@ def answer(
         lower = max(lower, bound.below(parts, lower))
     upper = max(upper, lower)  # they may meet, to within rounding
     return Bounds(lower, min(max(estimate, lower), upper), upper, how)
+
+
+def _upper_of(ask: Ask, number: score_route.OneNumber) -> float:
+    """The upper end; infinite where it would be too much to be computed, or no engine certifies itself."""
+    try:
+        return ask(number.mechanism, number.delta).upper
+    except (CannotCertifyError, ValueError):  # the vector itself was checked: only the numbers are too large
+        return math.inf
 
 
 @dataclass(frozen=True)
