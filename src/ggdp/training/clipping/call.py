@@ -14,7 +14,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from ggdp.training.clipping.norms import row_norms
+from ggdp.training.clipping.norms import OuterProduct, outer_norms, row_norms
 from ggdp.training.clipping.workspace import Workspace
 
 # Gradients are written down for so many bytes' worth of examples at a time: on a CPU as many as stay in the
@@ -50,6 +50,11 @@ class AbstractCall(ABC):
     @abstractmethod
     def device(self) -> torch.device:
         """Where the gradients are."""
+
+    @property
+    def outer_product(self) -> OuterProduct | None:
+        """The factors of the gradients, if every example's is an outer product."""
+        return None
 
     @abstractmethod
     def closed_norms(self, p: float) -> list[Tensor] | None:
@@ -138,6 +143,16 @@ class Measured:
             return self.call.weighted_sum(weights)
         sums = (torch.mv(matrix.t(), weights) for matrix in self.kept)
         return tuple(self.call.shaped(place, flat) for place, flat in enumerate(sums))
+
+
+def measure_all(calls: Sequence[AbstractCall], p: float, workspace: Workspace) -> list[Measured]:
+    """`measure` every call, outer products together."""
+    products = {call: product for call in calls if (product := call.outer_product) is not None}
+    found = dict(zip(products, outer_norms(list(products.values()), p), strict=True)) if products else {}
+    return [
+        Measured(call, [found[call]], None) if call in found else measure(call, p, workspace)
+        for call in calls
+    ]
 
 
 def measure(call: AbstractCall, p: float, workspace: Workspace) -> Measured:

@@ -11,7 +11,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ggdp import arguments
 from ggdp.training.clipping.bounds import ClippedSum, Clipping
-from ggdp.training.clipping.call import AbstractCall, Measured, SummedCalls, measure
+from ggdp.training.clipping.call import AbstractCall, Measured, SummedCalls, measure_all
 from ggdp.training.clipping.model_sites import layers_of, sites_of
 from ggdp.training.clipping.norms import combined, factors, margin
 from ggdp.training.clipping.refusals import (
@@ -146,9 +146,8 @@ class ExampleGradients:
         p, count = clipping.norm, each.calls[0].num_examples
         self._workspace.clear()
         layers: dict[int, list[Measured]] = {}
-        for call in _disjoint(each.calls):
-            measured = measure(call, p, self._workspace)
-            layers.setdefault(self._layer_of_slot[call.slots[0]], []).append(measured)
+        for measured in measure_all(_disjoint(each.calls), p, self._workspace):
+            layers.setdefault(self._layer_of_slot[measured.call.slots[0]], []).append(measured)
         pieces = {
             layer: [piece for measured in group for piece in measured.pieces]
             for layer, group in layers.items()

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ggdp.training.clipping.call import AbstractCall, Matrices, chunk_bytes
-from ggdp.training.clipping.norms import row_norms
+from ggdp.training.clipping.norms import OuterProduct, outer_norms, row_norms
 from ggdp.training.clipping.site import AbstractSite
 from ggdp.training.clipping.workspace import may_be_kept
 
@@ -88,14 +88,17 @@ class LinearCall(AbstractCall):
         bias = 0 if self._slots.bias is None else 1
         return self.cotangent.shape[-1] * (weight + bias) * self.cotangent.element_size()
 
+    @property
+    def outer_product(self) -> OuterProduct | None:
+        """See `AbstractCall`; the bias is the weight of a constant input."""
+        weighted = self._slots.weight is not None
+        return OuterProduct(
+            self.activation if weighted else None, self.cotangent, self._slots.bias is not None
+        )
+
     def closed_norms(self, p: float) -> list[Tensor] | None:
-        """|g|_p |(a, 1)|_p: the bias is the weight of a constant input."""
-        norms = row_norms(self.cotangent, p)
-        if self._slots.weight is None:
-            return [norms]
-        inputs = row_norms(self.activation, p)
-        weight = norms * inputs
-        return [weight] if self._slots.bias is None else [weight, norms]
+        """|g|_p |(a, 1)|_p."""
+        return None if self.outer_product is None else outer_norms([self.outer_product], p)
 
     def rows(self, start: int, stop: int, into: Matrices | None = None) -> Matrices:
         """See `AbstractCall`."""
@@ -126,6 +129,10 @@ class LinearCall(AbstractCall):
 
 class SequenceCall(LinearCall):
     """Several positions t per example: the weight's gradient is a product, the sum over t of g_it^T a_it."""
+
+    @property
+    def outer_product(self) -> None:
+        """None: a sum of them is not one."""
 
     def closed_norms(self, p: float) -> list[Tensor] | None:
         """At p = 2, the Gram identity where it is cheaper than the product; otherwise None."""
@@ -180,9 +187,9 @@ def gram_is_cheaper(positions: int, inputs: int, outputs: int, *, kept: bool) ->
     """Whether two T x T Gram matrices beat the I x O gradient.
 
     They take T^2 (I + O) multiply-adds, and the weighted sum T I O more. The gradient takes T I O and some
-    passes over I O numbers, worth 16 multiply-adds each; if it cannot be kept, the sum takes T I O once more.
+    passes over I O numbers, worth 8 multiply-adds each; if it cannot be kept, the sum takes T I O once more.
     """
-    return positions**2 * (inputs + outputs) < inputs * outputs * (16 if kept else positions + 16)
+    return positions**2 * (inputs + outputs) < inputs * outputs * (8 if kept else positions + 8)
 
 
 def scaled_to_one(tensor: Tensor) -> tuple[Tensor, Tensor]:

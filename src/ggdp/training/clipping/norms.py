@@ -7,7 +7,9 @@ needed.
 """
 
 import math
+from collections.abc import Sequence
 from functools import reduce
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,6 +18,10 @@ from ggdp.training.clipping.scratch import scratch
 
 # Up to so many numbers, a float64 sum of squares costs less than a look at a float32 one.
 _SMALL = 1 << 16
+# Products with sums of powers up to here stay in the range of float32.
+_LARGE = 1e30
+# Up to this exponent, powers of float32 numbers stay inside the range of float64: (2^-149)^6 > 2^-1022.
+_WIDE = 6.0
 _TINY_EPS = {
     dtype: (torch.finfo(dtype).tiny, torch.finfo(dtype).eps) for dtype in (torch.float32, torch.float64)
 }
@@ -46,11 +52,84 @@ def row_norms(rows: Tensor, p: float) -> Tensor:
     return norms if in_range(norms, rows.shape[1], p) else _scaled_norms(_sizes(rows), p)
 
 
-def combined(pieces: list[Tensor], p: float) -> Tensor:
+def combined(pieces: Sequence[Tensor], p: float) -> Tensor:
     """The l_p norms of vectors given by the l_p norms of their pieces, (n,) each."""
+    if len(pieces) == 1:
+        return pieces[0]
     if p == 2.0 and len(pieces) <= 4:
         return reduce(torch.hypot, pieces)  # which neither overflows nor underflows
-    return pieces[0] if len(pieces) == 1 else row_norms(torch.stack(pieces, dim=1), p)
+    table = torch.stack(list(pieces), dim=1)
+    if p > _WIDE:
+        return row_norms(table, p)
+    return table.double().pow_(p).sum(dim=1).pow_(1.0 / p)
+
+
+class OuterProduct(NamedTuple):
+    """Rows a_i and g_i, and whether g_i itself (a bias) stands beside g_i^T a_i; without a, g_i stands
+    alone.
+    """
+
+    a: Tensor | None
+    g: Tensor
+    beside: bool
+
+    @property
+    def factors(self) -> tuple[Tensor, ...]:
+        """Both, or g."""
+        return (self.g,) if self.a is None else (self.a, self.g)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all is there, in float32 and on a CPU."""
+        return (
+            self.a is not None
+            and self.beside
+            and self.g.dtype == torch.float32
+            and self.g.device.type == "cpu"
+        )
+
+
+def outer_norms(pairs: Sequence[OuterProduct], p: float) -> list[Tensor]:
+    """|g_i|_p |(a_i, 1)|_p for every example i of every pair: the norms of outer products beside biases."""
+    small = sum(tensor.numel() for pair in pairs for tensor in pair.factors) <= _SMALL
+    if small and 1.0 < p <= _WIDE and p != 2.0 and all(pair.is_plain for pair in pairs):
+        norms = _joint_outer_norms(pairs, p)
+        if norms is not None:
+            return norms
+    return [_outer_norms(pair, p) for pair in pairs]
+
+
+def _outer_norms(pair: OuterProduct, p: float) -> Tensor:
+    norms = row_norms(pair.g, p)
+    if pair.a is None:
+        return norms
+    inputs = row_norms(pair.a, p)
+    if not pair.beside:
+        return norms * inputs
+    one = inputs.new_ones(())
+    if p == 2.0:
+        return norms * torch.hypot(inputs, one)
+    return norms * (inputs.clamp_min(1.0) if math.isinf(p) else combined([inputs, one.expand_as(inputs)], p))
+
+
+def _joint_outer_norms(pairs: Sequence[OuterProduct], p: float) -> list[Tensor] | None:
+    """The same for small factors, by few operations on all of them at once; None if a sum is very large.
+
+    Cotangents of confident examples are tiny, so that those of each example are divided by their largest
+    entry. What |a|^p may lose to underflow does not matter beside the 1 that a bias adds to it.
+    """
+    factors = [pair.factors[0] for pair in pairs] + [pair.g for pair in pairs]
+    widths = [factor.shape[1] for factor in factors]
+    table = torch.cat(factors, dim=1).abs_()
+    cotangents = table[:, sum(widths[: len(pairs)]) :]
+    top = cotangents.amax(dim=1).clamp_min_(_TINY_EPS[table.dtype][0])
+    cotangents.div_(top.unsqueeze(1))
+    parts = torch.split(_powers(table, p), widths, dim=1)
+    sums = torch.stack([part.sum(dim=1) for part in parts])
+    if not sums.max().item() < _LARGE:
+        return None
+    a, g = sums[: len(pairs)], sums[len(pairs) :]
+    return list(a.add_(1.0).mul_(g).pow_(1.0 / p).mul_(top).unbind(0))
 
 
 def in_range(norms: Tensor, terms: int, p: float) -> bool:
@@ -92,24 +171,32 @@ def _scaled_norms(sizes: Tensor, p: float) -> Tensor:
 
 
 def _power_sums(sizes: Tensor, p: float) -> Tensor:
-    """The row sums of sizes^p, for sizes >= 0.
+    """The row sums of sizes^p, for sizes >= 0."""
+    return _powers(sizes, p).sum(dim=1)
+
+
+def _powers(sizes: Tensor, p: float) -> Tensor:
+    """sizes^p, for sizes >= 0, in memory that the next call takes over.
 
     Halves of whole numbers take a root and products, several times faster than a power. Otherwise
     x^p = 2^(p log2 x), whose relative error p |log2 x| eps counts only while x^p does: of d terms, those with
     p |log2 x| > log2(d) add up to less than the largest, so that the sum is right to about log2(d) eps.
     """
     whole, powers = int(p), scratch("powers", sizes.shape, sizes)
-    if p == 2.0:
-        return torch.mul(sizes, sizes, out=powers).sum(dim=1)
     if p <= 4.0 and p - whole in (0.0, 0.5):
         if p == whole:
             torch.mul(sizes, sizes, out=powers)
         else:
-            torch.sqrt(sizes, out=powers).mul_(sizes)
+            _raised(sizes, powers).sqrt_().mul_(sizes)
         for _ in range(whole - (2 if p == whole else 1)):
             powers.mul_(sizes)
-        return powers.sum(dim=1)
-    return torch.log2(sizes, out=powers).mul_(p).exp2_().sum(dim=1)
+        return powers
+    return _raised(sizes, powers).log2_().mul_(p).exp2_()
+
+
+def _raised(sizes: Tensor, out: Tensor) -> Tensor:
+    """Zeros and subnormal numbers raised to the least normal one: roots and logarithms of them are slow."""
+    return torch.clamp_min(sizes, _TINY_EPS[sizes.dtype][0], out=out)
 
 
 def margin(dtype: torch.dtype, device: torch.device) -> float:
