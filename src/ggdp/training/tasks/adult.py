@@ -22,7 +22,7 @@ from ggdp.training.tasks.published_files import located
 from ggdp.training.tasks.task import Defaults, Request, Task, synthetic_variant
 
 PUBLISHED = "https://archive.ics.uci.edu/dataset/2/adult"
-DEFAULTS = Defaults(batch_size=256, clip_norm=0.25, learning_rate=1.0, momentum=0.0, epochs=10)
+DEFAULTS = Defaults(batch_size=512, clip_norm=0.5, learning_rate=4.0, momentum=0.0, epochs=10)
 HIDDEN = 32
 
 Borders = tuple[float, ...]
