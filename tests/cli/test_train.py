@@ -2,6 +2,7 @@
 """`ggdp train`: runs, records, pictures, resumption, refusals."""
 
 import json
+import sys
 
 import pytest
 
@@ -37,6 +38,19 @@ def test_the_record_makes_a_report(ggdp, tmp_path):
     done = ggdp("report", record, "--html", page)
     assert done.code == 0, done.err
     assert "trained by beta-DP-SGD" in page.read_text()
+
+
+def test_gradients_that_overflow_end_the_run_in_one_line(ggdp):
+    done = ggdp(*ADULT, *NOISE, "--epochs", "2", "--learning-rate", "1e38", "--json")
+    assert done.code == 2
+    assert "NaN or infinite" in done.err
+
+
+def test_a_missing_package_is_named_with_what_brings_it(ggdp, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    done = ggdp("train", *NOISE)
+    assert done.code == 2
+    assert "which is not installed; try pip install 'ggdp[pate]'" in done.err
 
 
 def test_json_prints_one_object_and_nothing_else(ggdp):
@@ -151,6 +165,8 @@ def test_an_interrupted_run_goes_on_from_its_folder(ggdp, tmp_path, monkeypatch)
         ((*BUDGET, "--task", "imdb", "--data", "nowhere"), "expected aclImdb"),
         ((*BUDGET, "--data", ".", "--synthetic"), "exclude each other"),
         ((*BUDGET, "--resume"), "--resume needs --checkpoint"),
+        ((*BUDGET, "--device", "abacus"), "--device must be one that PyTorch can use, got 'abacus'"),
+        ((*BUDGET, "--record", "no/such/run.json"), "--record must be a file in a folder that exists"),
         ((*BUDGET, "--momentum", "1"), "--momentum must be a number in [0, 1), got 1"),
         (("--beta", "2", "--epsilon", "1e-9", "--synthetic"), "epsilon"),
     ],

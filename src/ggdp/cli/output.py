@@ -59,6 +59,10 @@ def probability(log_prob: float) -> str:
         return f"{decimal.Decimal(log_prob).exp():.4g}"
 
 
+_EXTRAS = {"torch": "torch", "sklearn": "pate", "joblib": "pate"}
+"""Which of the package's extras bring a module; matplotlib comes with `plot`."""
+
+
 def refuse(line: str, *, code: int = 2) -> int:
     """Print one line on stderr and return the exit status."""
     print(f"ggdp: {line}", file=sys.stderr)
@@ -74,7 +78,8 @@ def sentence(error: Exception) -> str:
     if isinstance(error, OSError):
         text = f"cannot use file {error.filename!r}: {error.strerror}"
     elif isinstance(error, ModuleNotFoundError):
-        text = f"this command needs {error.name!r}, which is not installed; try pip install 'ggdp[plot]'"
+        extra = _EXTRAS.get(str(error.name).partition(".")[0], "plot")
+        text = f"this command needs {error.name!r}, which is not installed; try pip install 'ggdp[{extra}]'"
     elif hasattr(error, "format_message"):
         # Our own parsers name the option themselves; the toolkit's messages do not.
         own = str(getattr(error, "message", ""))

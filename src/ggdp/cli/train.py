@@ -163,6 +163,7 @@ def train(
     if plot is not None:
         import matplotlib  # noqa: F401  before any work, so that its absence is told at once
     _check_choices(epsilon, noise_multiplier, data, synthetic, checkpoint, resume)
+    _check_places(device, {"--record": record, "--plot": plot})
     settings = RunSettings(
         beta=beta, norm=norm, target_epsilon=epsilon, noise_multiplier=noise_multiplier, delta=delta,
         clip_norm=clip, rate=rate, batch_size=batch_size, steps=steps, epochs=epochs,
@@ -211,6 +212,20 @@ def _check_choices(
         raise ValueError("--data and --synthetic exclude each other, got both")
     if resume and checkpoint is None:
         raise ValueError("--resume needs --checkpoint, the folder of the run to go on with")
+
+
+def _check_places(device: str, files: dict[str, Path | None]) -> None:
+    """Refuse before the work what would fail after it."""
+    import torch
+
+    for option, path in files.items():
+        if path is not None and not path.parent.is_dir():
+            raise ValueError(f"{option} must be a file in a folder that exists, got {str(path)!r}")
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"--device must be one that PyTorch can use, got {device!r}: {reason}") from None
 
 
 def _loaded(
