@@ -50,7 +50,7 @@ def training_cell(
     generator = torch.Generator().manual_seed(seed)
     weights = torch.Generator().manual_seed(int(torch.randint(2**62, (), generator=generator)))
     run = prepare(task, settings, generator=generator, weights=weights)
-    score = accuracy_on(task.test)
+    score = accuracy_on(task.test, batch_size=task.defaults.score_batch_size)
     rows: list[dict[str, Any]] = []
 
     def note(row: EpochRow) -> None:

@@ -141,7 +141,7 @@ def prepare(
         physical_batch_size=settings.physical_batch_size,
         generator=generator,
     )
-    score = accuracy_on(task.test)
+    score = accuracy_on(task.test, batch_size=defaults.score_batch_size)
     return TaskRun(
         private,
         _score_of_first(averages, score),

@@ -22,7 +22,9 @@ from ggdp.training.tasks.published_files import located
 from ggdp.training.tasks.task import Defaults, Request, Task, synthetic_variant
 
 PUBLISHED = "https://ai.stanford.edu/~amaas/data/sentiment/"
-DEFAULTS = Defaults(batch_size=512, clip_norm=0.1, learning_rate=4.0, momentum=0.9, epochs=25)
+DEFAULTS = Defaults(
+    batch_size=512, clip_norm=0.1, learning_rate=4.0, momentum=0.9, epochs=25, score_batch_size=256
+)
 VOCABULARY = 10_000
 LENGTH = 256
 FEATURES = 100

@@ -29,6 +29,7 @@ class Defaults:
         momentum: likewise.
         epochs: expected passes over the data.
         delta: of the guarantee.
+        score_batch_size: test examples in memory at a time.
     """
 
     batch_size: int
@@ -37,6 +38,7 @@ class Defaults:
     momentum: float
     epochs: int
     delta: float = DELTA
+    score_batch_size: int = 4096
 
 
 @dataclass(frozen=True, eq=False)
