@@ -6,8 +6,9 @@ shift v is dominated by one coordinate moved by |v|_m, m slightly below beta, an
 times |v|_beta. So a step whose sensitivity is in an l_p norm with p <= m costs what one number costs; for
 larger p |v|_m <= d^(1/m - 1/p) |v|_p, and the same with beta in place of m, stretch it.
 
-Not for records replaced under sampling, where an error in the other law would be multiplied by e^epsilon,
-nor for infinite dimension. There, and in norms above beta, another order of scores helps, which needs no
+For a record replaced under sampling what is added to delta may come from either law, and is multiplied by
+1 + e^epsilon; so that it stays too small to see, the answer has to be an epsilon of at most 50. Infinite
+dimension is not covered. There, and in norms above beta, another order of scores helps, which needs no
 verification: for 1 <= beta <= 2 a score is below a centred Gaussian variable with the same E|s| in convex
 order. So in the l_2 norm the noise is at least as private as Gaussian noise with the same density at its
 centre, std = scale sqrt(2/pi) Gamma(1 + 1/beta), in every dimension (docs/vector-releases.md).
@@ -26,6 +27,7 @@ from ggdp.privacy_loss.matched_norm import LEAST_BETA, MOST_BETA, domination, ow
 
 NAME, GAUSSIAN = "score order", "gaussian"
 _MOST_STRETCH = 1.12  # beyond, other bounds are better
+_MOST_REPLACED = 50.0
 
 
 @dataclass(frozen=True)
@@ -36,11 +38,13 @@ class OneNumber:
         mechanism: the vectors replaced by numbers.
         delta: what its delta has to be raised by.
         stretch: the largest factor by which a sensitivity had to grow; 1 where the answer is exact.
+        largest_epsilon: up to which `delta` is enough.
     """
 
     mechanism: Mechanism
     delta: float
     stretch: float
+    largest_epsilon: float = math.inf
 
 
 def one_number(mechanism: Mechanism, adjacency: Adjacency) -> OneNumber | None:
@@ -66,7 +70,7 @@ def _replaced(
 ) -> OneNumber | None:
     parts = mechanism.parts if isinstance(mechanism, Composed) else ((mechanism, 1),)
     found: list[tuple[Step, int]] = []
-    spent, longest = 0.0, 1.0
+    spent, longest, largest = 0.0, 1.0, math.inf
     for step, times in parts:
         noise, rate = (step.mechanism, step.rate) if isinstance(step, PoissonSampled) else (step, 1.0)
         if not isinstance(noise, AdditiveNoise):
@@ -78,14 +82,16 @@ def _replaced(
         if number is None:
             return None
         changed, delta, stretch = number
+        if rate < 1.0 and adjacency is Adjacency.REPLACE and delta > 0.0:
+            delta, largest = delta * (1.0 + math.exp(_MOST_REPLACED)), _MOST_REPLACED
         spent, longest = spent + times * delta, max(longest, stretch)
         found.append((PoissonSampled(changed, rate) if isinstance(step, PoissonSampled) else changed, times))
-    return OneNumber(Composed(found), spent * (1.0 + 1e-9), longest)
+    return OneNumber(Composed(found), spent * (1.0 + 1e-9), longest, largest)
 
 
 def _number(step: AdditiveNoise, rate: float, adjacency: Adjacency) -> Number | None:
-    beta, replaced = step.noise.beta, adjacency is Adjacency.REPLACE
-    if not LEAST_BETA <= beta <= MOST_BETA or (replaced and rate < 1.0):
+    beta, twice = step.noise.beta, adjacency is Adjacency.REPLACE and rate == 1.0
+    if not LEAST_BETA <= beta <= MOST_BETA:
         return None
     if step.shift is not None:
         return _known_number(step)
@@ -97,7 +103,7 @@ def _number(step: AdditiveNoise, rate: float, adjacency: Adjacency) -> Number | 
     longer, exponent, stretch = min(ways, key=lambda way: way[0] * way[2])
     if longer * stretch > _MOST_STRETCH:
         return None
-    length = (2.0 if replaced else 1.0) * longer * step.sensitivity / step.noise.scale
+    length = (2.0 if twice else 1.0) * longer * step.sensitivity / step.noise.scale
     proved = domination(beta, exponent, stretch, length, wide)
     if proved is None:
         return None

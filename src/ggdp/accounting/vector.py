@@ -85,6 +85,16 @@ def one_coordinate(mechanism: Mechanism) -> Mechanism:
     return _mapped(mechanism, _flat)
 
 
+def _explicit(mechanism: Mechanism, adjacency: Adjacency) -> Mechanism:
+    """One shift that is allowed: the worst where it is known, all in the largest coordinate where it is
+    not."""
+
+    def choose(step: AdditiveNoise, rate: float) -> AdditiveNoise:
+        return step if worst_shift(step, rate, adjacency) is not None else _flat(step, rate)
+
+    return _mapped(mechanism, choose)
+
+
 def answer(
     mechanism: Mechanism, adjacency: Adjacency, method: str | None, ask: Ask, bound: "Bound"
 ) -> Bounds | Estimate | None:
@@ -110,20 +120,22 @@ def answer(
     steps = checked_steps(mechanism, adjacency)
     if has_worst_shifts(mechanism, adjacency):
         return None
-    flat = ask(one_coordinate(mechanism), 0.0)
+    flat = ask(_explicit(mechanism, adjacency), 0.0)
     number = score_route.one_number(mechanism, adjacency)
     if number is not None and not bound.affords(number.delta):
         number = None
     if number is not None and number.stretch == 1.0:
-        found = ask(number.mechanism, number.delta)
-        upper = max(found.upper, flat.lower)
-        return Bounds(flat.lower, flat.estimate, upper, f"{score_route.NAME}, {found.method}")
+        found = _asked(ask, bound, number)
+        if found is not None:
+            upper = max(found.upper, flat.lower)
+            estimate = min(max(found.estimate, flat.lower), upper)
+            return Bounds(flat.lower, estimate, upper, f"{score_route.NAME}, {found.method}")
     upper, how = bound.above(_renyi_steps(steps, adjacency)), "certified renyi"
     name = score_route.NAME if number is not None else score_route.GAUSSIAN
     candidate = number if number is not None else score_route.gaussian(mechanism, adjacency)
-    if candidate is not None:
-        other = _upper_of(ask, candidate)
-        upper, how = (other, f"certified {name}") if other < upper else (upper, how)
+    better = _asked(ask, bound, candidate) if candidate is not None else None
+    if better is not None and better.upper < upper:
+        upper, how = better.upper, f"certified {name}"
     stretched = _stretched(mechanism)
     if stretched is not None:
         other = ask(stretched, 0.0).upper
@@ -136,12 +148,13 @@ def answer(
     return Bounds(lower, min(max(estimate, lower), upper), upper, how)
 
 
-def _upper_of(ask: Ask, number: score_route.OneNumber) -> float:
-    """The upper end; infinite where it would be too much to be computed, or no engine certifies itself."""
+def _asked(ask: Ask, bound: "Bound", number: score_route.OneNumber) -> Bounds | None:
+    """The answer of a number; None where it would be too much to be computed, or is more than it covers."""
     try:
-        return ask(number.mechanism, number.delta).upper
-    except (CannotCertifyError, ValueError):  # the vector itself was checked: only the numbers are too large
-        return math.inf
+        found = ask(number.mechanism, number.delta)
+    except (CannotCertifyError, ValueError):  # the vector itself was checked: only the answer is too large
+        return None
+    return found if bound.reached(found) <= number.largest_epsilon else None
 
 
 @dataclass(frozen=True)
@@ -149,6 +162,10 @@ class EpsilonAt:
     """Epsilon at a delta."""
 
     log_delta: float
+
+    def reached(self, found: Bounds) -> float:
+        """The epsilon that an answer is about."""
+        return found.upper
 
     def affords(self, spent: float) -> bool:
         """Whether so much of delta can be spent elsewhere without being seen."""
@@ -181,6 +198,10 @@ class DeltaAt:
     """delta at an epsilon."""
 
     epsilon: float
+
+    def reached(self, found: Bounds) -> float:
+        """The epsilon that an answer is about."""
+        return self.epsilon
 
     def affords(self, spent: float) -> bool:
         """Whether so much can be added to delta; the answer is wide where that is seen."""
