@@ -53,8 +53,8 @@ def test_a_record_holds_settings_seeds_versions_time_numbers_and_findings(tmp_pa
     record = reproduce(small(), Place(tmp_path), workers=ALONE)
     assert record == json.loads((tmp_path / "small.json").read_text())
     assert record["config"] == {"count": 4, "holds": True}
-    assert [seed["cell"] for seed in record["seeds"]] == [{"x": 0}, {"x": 1}, {"x": 2}, {"x": 3}]
-    words = [int(word, 16) for word in record["seeds"][2]["entropy"].split()]
+    assert list(record["seeds"]) == ["x = 0", "x = 1", "x = 2", "x = 3"]
+    words = [int(word, 16) for word in record["seeds"]["x = 2"].split()]
     assert tuple(words) == small().cells(record["config"])[2].entropy
     assert {"ggdp", "numpy", "python"} <= set(record["versions"])
     assert record["seconds"]["cells"] == len(record["numbers"]["drawn"]) == 4

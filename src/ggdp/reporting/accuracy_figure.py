@@ -26,7 +26,7 @@ def accuracy_figure(
 
     `errors` are half-lengths of error bars: of the curve itself, or, if the curve has them, of `points` that
     were measured beside it and are drawn without a line. `reference` is a point of someone else's, drawn as a
-    cross.
+    cross. With `same_scale` the panels have one scale and one legend.
     """
     figure, found = canvas.panels(len(panels), rows=rows)
     for axes, (name, curves) in zip(found, panels, strict=True):
@@ -38,8 +38,12 @@ def accuracy_figure(
         axes.set_title(name, fontsize="medium", loc="left", pad=18)
         axes.set_xlabel("beta, the exponent of the noise (no unit)")
         axes.set_ylabel(label)
-        axes.legend(frameon=False, fontsize="small")
+        if not same_scale:
+            axes.legend(frameon=False, fontsize="small")
     if same_scale:
+        fullest = max(found, key=lambda axes: len(axes.containers))
+        handles, labels = fullest.get_legend_handles_labels()
+        figure.legend(handles, labels, frameon=False, fontsize="small", loc="outside lower center", ncols=6)
         ends = [axes.get_ylim() for axes in found]
         for axes in found:
             axes.set_ylim(min(low for low, _ in ends), max(high for _, high in ends))

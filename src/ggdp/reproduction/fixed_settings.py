@@ -97,7 +97,7 @@ def _clip(effects: dict[str, float | None]) -> Finding:
     return Finding(
         f"At beta = 2 the clips are at most {100 * clip:.2f} percentage points apart, the learning rates "
         f"{100 * rate:.2f}.",
-        Agreement.of(clip > rate),
+        Agreement.of_all((clip > rate, clip <= _STRONG)),
     )
 
 

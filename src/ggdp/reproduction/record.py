@@ -47,20 +47,19 @@ def made_record(
     }
 
 
-def _seeds(ran: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The entropy of each cell, and what tells it from the other cells; the rest is in the settings."""
-    told = [
-        {
-            name: value
-            for name, value in record["config"].items()
-            if any(other["config"].get(name) != value for other in ran)
-        }
-        for record in ran
-    ]
-    return [
-        {"cell": differing, "entropy": " ".join(f"{word:08x}" for word in record["entropy"])}
-        for differing, record in zip(told, ran, strict=True)
-    ]
+def _seeds(ran: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The entropy of each cell, by the settings that tell it from the other cells, eight words of 32 bits."""
+    return {_told(record, ran): " ".join(f"{word:08x}" for word in record["entropy"]) for record in ran}
+
+
+def _told(record: Mapping[str, Any], ran: Sequence[Mapping[str, Any]]) -> str:
+    differing = {"task": record["task"].partition(":")[2]} if len({one["task"] for one in ran}) > 1 else {}
+    differing |= {
+        name: value
+        for name, value in record["config"].items()
+        if any(other["config"].get(name) != value for other in ran)
+    }
+    return ", ".join(f"{name} = {json.dumps(value)}" for name, value in differing.items())
 
 
 def versions() -> dict[str, str]:
