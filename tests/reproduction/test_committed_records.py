@@ -12,7 +12,12 @@ from ggdp.reproduction.catalogue import NAMES, experiment_named
 from ggdp.reproduction.expected import differences
 
 PAPER = Path(__file__).parents[2] / "papers" / "generalized_gaussian"
-RECORDS = {path.stem: json.loads(path.read_text()) for path in sorted((PAPER / "records").glob("*.json"))}
+RECORDS = {
+    path.stem: record
+    for path in sorted((PAPER / "records").glob("*.json"))
+    if "figure"
+    in (record := json.loads(path.read_text()))  # the others are of scripts that compare themselves
+}
 EXPECTED = {path.stem: json.loads(path.read_text()) for path in sorted((PAPER / "expected").glob("*.json"))}
 
 
