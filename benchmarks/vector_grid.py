@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The full grid of vector releases: certified epsilon against explicit splits, and in training.
 
-python benchmarks/vector_grid.py [--quick]
+python benchmarks/vector_grid.py [--quick] [--training]
 
 For beta x norm x dimension it prints the certified epsilon, the largest epsilon of explicit shifts (equal,
 geometric, one large plus many small, random) and their ratio, which may never be below 1; then, at settings
@@ -62,9 +62,12 @@ def splits(p: float, dimension: int, rng: np.random.Generator) -> Iterator[tuple
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="every third row")
-    quick = parser.parse_args().quick
+    parser.add_argument("--training", action="store_true", help="only the settings of private training")
+    given = parser.parse_args()
+    quick = given.quick
     rng = np.random.default_rng(5)
     rows = [(b, p, d) for b in BETAS for p in sorted({1.0, b, 2.0, math.inf}) for d in DIMENSIONS]
+    rows = [] if given.training else rows
     failures, slowest = 0, 0.0
     print("beta  norm  dimension | certified  worst split  ratio | seconds | route")
     for beta, p, dimension in rows[:: 3 if quick else 1]:
