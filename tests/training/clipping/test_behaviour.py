@@ -17,7 +17,7 @@ from ggdp.training.clipping import (
     NonFiniteGradientError,
     UnsupportedModelError,
 )
-from training.clipping.layer_cases import ClassToken, LowRank, Tied
+from training.clipping.layer_cases import CASES, ClassToken, LayerCase, LowRank, Tied, example_losses
 from training.clipping.single_examples import SingleExamples
 
 WIDE = Clipping(clip_norm=1e6, norm=2.0)  # clips nothing: sums are ordinary gradients of the summed loss
@@ -121,14 +121,13 @@ def test_activation_checkpointing_gives_the_same_norms() -> None:
     torch.testing.assert_close(found.norms, expected.norms)
 
 
-@pytest.mark.parametrize(
-    "build", [_net, lambda: nn.Sequential(nn.Conv2d(1, 6, 2), nn.Flatten(), nn.Linear(6, 3))]
-)
-def test_an_empty_batch_has_zero_sums_whatever_its_mean_loss(build: type) -> None:
-    model = build()
-    gradients = ExampleGradients(model)
-    inputs = torch.randn(0, 6) if isinstance(model[0], nn.Linear) else torch.randn(0, 1, 2, 2)
-    loss = F.cross_entropy(model(inputs), torch.zeros(0, dtype=torch.long))
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
+def test_an_empty_batch_has_zero_sums_whatever_its_mean_loss(case: LayerCase) -> None:
+    model = case.model()
+    gradients = ExampleGradients(model, batch_first=case.batch_dim == 0)
+    inputs = (each.narrow(case.batch_dim, 0, 0) for each in case.inputs())
+    loss = example_losses(case, model(*inputs)).mean()
     assert loss.isnan()
     loss.backward()
     found = gradients.clipped_sum(WIDE)
@@ -343,7 +342,9 @@ def test_a_second_listener_is_refused() -> None:
     model = _net()
     ExampleGradients(model)
     with pytest.raises(UnsupportedModelError, match="detach it first"):
-        ExampleGradients(model)
+        ExampleGradients(nn.Sequential(fresh := nn.Linear(6, 6), model))
+    assert "forward" not in fresh.__dict__
+    assert len(model._forward_pre_hooks) == 1
 
 
 def test_sums_belong_to_the_caller() -> None:

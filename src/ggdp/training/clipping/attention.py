@@ -165,7 +165,7 @@ def _merged_mask(attn_mask: Tensor | None, padding: Tensor | None, q: Tensor) ->
     if merged is not None and merged.dim() == 3:
         merged = merged.view(n, heads, *merged.shape[1:])
     if padding is not None:
-        padded = _additive(padding, q.dtype).view(n, 1, 1, -1)
+        padded = _additive(padding, q.dtype).view(n, 1, 1, padding.shape[-1])
         merged = padded if merged is None else merged + padded
     return merged
 

@@ -12,7 +12,7 @@ from torch.utils.hooks import RemovableHandle
 from ggdp import arguments
 from ggdp.training.clipping.bounds import ClippedSum, Clipping
 from ggdp.training.clipping.call import AbstractCall, Measured, SummedCalls, measure_all
-from ggdp.training.clipping.model_sites import layers_of, sites_of
+from ggdp.training.clipping.model_sites import attach_all, layers_of, sites_of
 from ggdp.training.clipping.norms import combined, factors, margin
 from ggdp.training.clipping.refusals import (
     NonFiniteGradientError,
@@ -85,14 +85,13 @@ class ExampleGradients:
             for site, layer in zip(self._sites, layers, strict=True)
             for slot in site.slots.values()
         }
+        attach_all(self._sites)
         self._names = {numbers[p]: name for name, p in model.named_parameters() if p in numbers}
         self._handles = [
             model.register_forward_pre_hook(_BatchCounter(self._tape, batch_first), with_kwargs=True),
             *(_hooked(p, _StrayCatcher(self._tape, number)) for p, number in numbers.items()),
             *(norm.register_forward_pre_hook(stay_in_evaluation_mode) for norm in batch_norms_of(model)),
         ]
-        for site in self._sites:
-            site.attach()
 
     def discard(self) -> None:
         """Forget what forward and backward have left."""

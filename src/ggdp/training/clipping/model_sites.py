@@ -54,6 +54,17 @@ def sites_of(
     ]
 
 
+def attach_all(sites: list[AbstractSite]) -> None:
+    """Stand in for every site's module, or for none."""
+    for site in sites:
+        try:
+            site.attach()
+        except UnsupportedModelError:
+            for attached in sites:
+                attached.detach()
+            raise
+
+
 def layers_of(sites: list[AbstractSite]) -> list[int]:
     """The layer of each site: sites that share a parameter are one layer; layers are numbered from 0."""
     layer_of: dict[int, int] = {}

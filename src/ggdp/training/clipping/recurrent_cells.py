@@ -21,7 +21,7 @@ Note = Callable[[Tensor, Tensor, Tensor, Tensor], None]
 def _projected(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     rows = x.reshape(-1, x.shape[-1])
     gates = rows @ weight.t() if bias is None else torch.addmm(bias, rows, weight.t())
-    return gates.view(*x.shape[:2], -1)
+    return gates.view(*x.shape[:2], len(weight))
 
 
 def _input_cotangent(ctx: Any, gates: Tensor, weight: Tensor) -> Tensor | None:
@@ -64,7 +64,7 @@ class LSTM(torch.autograd.Function):
             torch.mul(o[t], s[t], out=h[t + 1])
         ctx.save_for_backward(x, gates, states, cells, squashed, w_ih, w_hh)
         ctx.note = note
-        return states[1:], cells[-1].clone()
+        return states[1:].clone(), cells[-1].clone()  # a view of what is saved would keep the graph alive
 
     @staticmethod
     @once_differentiable
@@ -124,7 +124,7 @@ class GRU(torch.autograd.Function):
             torch.lerp(new, states[t], both[:, size:], out=states[t + 1])
         ctx.save_for_backward(x, gates, inner, states, w_ih, w_hh)
         ctx.note = note
-        return states[1:]
+        return states[1:].clone()  # a view of what is saved would keep the graph alive
 
     @staticmethod
     @once_differentiable
@@ -174,7 +174,7 @@ class Elman(torch.autograd.Function):
             states[t + 1].tanh_() if nonlinearity == "tanh" else states[t + 1].relu_()
         ctx.save_for_backward(x, states, w_ih, w_hh)
         ctx.note, ctx.nonlinearity = note, nonlinearity
-        return states[1:]
+        return states[1:].clone()  # a view of what is saved would keep the graph alive
 
     @staticmethod
     @once_differentiable

@@ -28,6 +28,16 @@ class Pass:
         self.num_examples: int | None = None
         self.calls: list[AbstractCall] = []
 
+    def handed_over(self) -> "Pass":
+        """The same pass, of which autograd's graph no longer knows.
+
+        The graph holds whatever listens to it, this pass among them. A pass that went on to hold
+        activations, which hold the graph, would close a circle that no collector sees.
+        """
+        taken = Pass()
+        taken.num_examples, taken.calls, self.calls = self.num_examples, self.calls, []
+        return taken
+
 
 class Tape:
     """What forward and backward passes have left since it was last read."""
@@ -52,7 +62,7 @@ class Tape:
         """Everything noted so far, after which the tape is blank."""
         passes, self._passes = self._passes, [Pass()]
         self.strays.clear()
-        return [each for each in passes if each.calls]
+        return [each.handed_over() for each in passes if each.calls]
 
     def expect(self, num_examples: int) -> None:
         """The model is called with so many examples."""

@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nothing of a batch outlives its step: graph, activations and cotangents are let go."""
+
+import gc
+
+import pytest
+import torch
+from torch import nn
+from torch.autograd.function import BackwardCFunction
+
+from ggdp.training.clipping import Clipping, ExampleGradients
+from ggdp.training.clipping.call import AbstractCall
+
+INPUTS = torch.Generator().manual_seed(4)
+
+
+class MeanState(nn.Module):
+    """A recurrent layer on the output of another layer, whose graph it must not keep."""
+
+    def __init__(self, recurrent):
+        super().__init__()
+        self.first, self.recurrent, self.last = nn.Linear(5, 5), recurrent, nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.last(self.recurrent(self.first(x))[0].mean(dim=1))
+
+
+MODELS = {
+    "linear": (lambda: nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3)), (6, 5)),
+    "sequence": (lambda: nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3)), (6, 7, 5)),
+    "convolution": (lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Conv2d(3, 2, 2)), (6, 2, 6, 6)),
+    "norms": (lambda: nn.Sequential(nn.LayerNorm(5), nn.Linear(5, 3)), (6, 5)),
+    "lstm": (lambda: MeanState(nn.LSTM(5, 4, num_layers=2, batch_first=True)), (6, 7, 5)),
+    "gru": (lambda: MeanState(nn.GRU(5, 4, batch_first=True)), (6, 7, 5)),
+    "rnn": (lambda: MeanState(nn.RNN(5, 4, batch_first=True)), (6, 7, 5)),
+}
+
+
+def alive():
+    gc.collect()
+    kinds = {AbstractCall, BackwardCFunction}  # by type: some objects do not like to be asked
+    return sum(not kinds.isdisjoint(type(thing).__mro__) for thing in gc.get_objects())
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("ending", ["summed", "discarded", "no backward"])
+def test_calls_and_graphs_of_a_batch_are_gone_after_its_step(name, ending):
+    build, shape = MODELS[name]
+    model = build()
+    gradients = ExampleGradients(model)
+    before = alive()
+    for _ in range(3):
+        loss = model(torch.randn(shape, generator=INPUTS)).square().mean()
+        if ending != "no backward":
+            loss.backward()
+        gradients.clipped_sum(Clipping(1.0, 1.5)) if ending == "summed" else gradients.discard()
+        del loss
+    assert alive() == before
