@@ -25,7 +25,7 @@ def _true_norms(rows: torch.Tensor, p: float) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("p", NORMS)
-@pytest.mark.parametrize("shape", [(40, 7), (300, 300), (2, 1_000_000)])
+@pytest.mark.parametrize("shape", [(40, 7), (300, 300), (2, 300_000)])
 def test_row_norms_are_right_within_a_quarter_of_the_margin(p: float, shape: tuple[int, int]) -> None:
     torch.manual_seed(1)
     for rows in (torch.randn(shape), torch.rand(shape).pow(20.0), torch.ones(shape)):

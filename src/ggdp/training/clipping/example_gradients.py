@@ -2,24 +2,18 @@
 """Sums of clipped per-example gradients from ordinary forward and backward passes of an ordinary model."""
 
 import math
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence
-from torch.utils.hooks import RemovableHandle
 
 from ggdp import arguments
 from ggdp.training.clipping.bounds import ClippedSum, Clipping
 from ggdp.training.clipping.call import AbstractCall, Measured, SummedCalls, measure_all
+from ggdp.training.clipping.model_hooks import hooked
 from ggdp.training.clipping.model_sites import attach_all, layers_of, sites_of
 from ggdp.training.clipping.norms import combined, factors, margin
-from ggdp.training.clipping.refusals import (
-    NonFiniteGradientError,
-    UnsupportedModelError,
-    batch_norms_of,
-    stay_in_evaluation_mode,
-)
+from ggdp.training.clipping.refusals import NonFiniteGradientError, UnsupportedModelError
 from ggdp.training.clipping.site import Pass, Tape
 from ggdp.training.clipping.workspace import Workspace
 
@@ -87,11 +81,7 @@ class ExampleGradients:
         }
         attach_all(self._sites)
         self._names = {numbers[p]: name for name, p in model.named_parameters() if p in numbers}
-        self._handles = [
-            model.register_forward_pre_hook(_BatchCounter(self._tape, batch_first), with_kwargs=True),
-            *(_hooked(p, _StrayCatcher(self._tape, number)) for p, number in numbers.items()),
-            *(norm.register_forward_pre_hook(stay_in_evaluation_mode) for norm in batch_norms_of(model)),
-        ]
+        self._handles = hooked(model, numbers, self._tape, batch_first=batch_first)
 
     def discard(self) -> None:
         """Forget what forward and backward have left."""
@@ -151,8 +141,7 @@ class ExampleGradients:
             layer: [piece for measured in group for piece in measured.pieces]
             for layer, group in layers.items()
         }
-        # Cotangents of a mean loss are short of the examples' own by 1 / count; norms and factors make up
-        # for it:
+        # Cotangents of a mean loss are the examples' own divided by their count; the factors make up for it:
         # count * min(1, C / (count * norm)) = min(count, C / norm).
         scale = float(count) if self._is_mean else 1.0
         dtype, device = self.parameters[0].dtype, each.calls[0].device
@@ -205,51 +194,3 @@ def _check_finite(norms: Tensor) -> None:
             f"the gradients of {len(bad)} of {len(norms)} examples are NaN or infinite, first of example "
             f"{bad[0]} of the batch; lower the learning rate, or look at that input"
         )
-
-
-class _BatchCounter:
-    """A forward pre-hook that reads off how many examples the model is called with."""
-
-    def __init__(self, tape: Tape, batch_first: bool) -> None:
-        self._tape, self._dim = tape, 0 if batch_first else 1
-
-    def __call__(self, module: nn.Module, args: Any, kwargs: Any) -> None:
-        if module.training and torch.is_grad_enabled():
-            first = _first_tensor((args, kwargs))
-            if first is not None and first.dim() > self._dim:
-                self._tape.expect(first.shape[self._dim])
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _without_counter, ()  # a copy of the model is not listened to
-
-
-class _StrayCatcher:
-    """A gradient hook on a parameter, for uses of it that no layer's forward has stood in for."""
-
-    def __init__(self, tape: Tape, number: int) -> None:
-        self._tape, self._number = tape, number
-
-    def __call__(self, gradient: Tensor) -> None:
-        self._tape.strays.add(self._number)
-
-
-def _hooked(parameter: nn.Parameter, hook: _StrayCatcher) -> RemovableHandle:
-    handle: RemovableHandle = parameter.register_hook(hook)  # type: ignore[no-untyped-call]
-    return handle
-
-
-def _without_counter() -> Any:
-    return ignore_inputs
-
-
-def ignore_inputs(module: nn.Module, args: Any, kwargs: Any) -> None:
-    """What is left of the pre-hook in a copy of the model."""
-
-
-def _first_tensor(value: Any) -> Tensor | None:
-    if isinstance(value, Tensor):
-        return value
-    if isinstance(value, PackedSequence):
-        return None
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list)) else ()
-    return next((found for each in inner if (found := _first_tensor(each)) is not None), None)

@@ -65,9 +65,7 @@ def combined(pieces: Sequence[Tensor], p: float) -> Tensor:
 
 
 class OuterProduct(NamedTuple):
-    """Rows a_i and g_i, and whether g_i itself (a bias) stands beside g_i^T a_i; without a, g_i stands
-    alone.
-    """
+    """Rows a_i and g_i, and whether g_i (a bias) stands beside g_i^T a_i; without a, it stands alone."""
 
     a: Tensor | None
     g: Tensor

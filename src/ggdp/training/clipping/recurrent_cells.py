@@ -21,7 +21,7 @@ Note = Callable[[Tensor, Tensor, Tensor, Tensor], None]
 def _projected(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     rows = x.reshape(-1, x.shape[-1])
     gates = rows @ weight.t() if bias is None else torch.addmm(bias, rows, weight.t())
-    return gates.view(*x.shape[:2], -1)
+    return gates.view(*x.shape[:2], len(weight))
 
 
 def _input_cotangent(ctx: Any, gates: Tensor, weight: Tensor) -> Tensor | None:
