@@ -49,4 +49,4 @@ docs: .venv/.for-dev
 	for script in docs/figures/*.py; do $(BIN)/python $$script || exit 1; done
 
 clean:
-	rm -rf .venv demo-report build dist
+	rm -rf .venv demo-report reproduction build dist

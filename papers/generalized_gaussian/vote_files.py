@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ggdp import version
-from ggdp.reporting.atomic_file import write_atomically
+from ggdp.atomic_file import write_atomically
 from ggdp.reproduction.expected import differences
 
 HERE = Path(__file__).parent

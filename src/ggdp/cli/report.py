@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ggdp import version
-from ggdp.reporting.atomic_file import write_atomically
+from ggdp.atomic_file import write_atomically
 from ggdp.reporting.run_report import reports_of
 
 Source = Annotated[

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ggdp import version
+from ggdp.atomic_file import write_atomically
 from ggdp.cli import options
-from ggdp.reporting.atomic_file import write_atomically
 from ggdp.reproduction.backends import BackendName, Workers
 from ggdp.reproduction.catalogue import NAMES, chosen, experiment_named
 

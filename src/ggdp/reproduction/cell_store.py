@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ggdp import version
-from ggdp.reporting.atomic_file import write_atomically
+from ggdp.atomic_file import write_atomically
 from ggdp.reproduction.cell import Cell
 
 _NAME_LENGTH = 20  # hexadecimal digits of the digest: 80 bits, and the file holds the cell itself as well

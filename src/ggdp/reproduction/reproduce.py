@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ggdp.atomic_file import write_atomically
 from ggdp.reporting import canvas
-from ggdp.reporting.atomic_file import write_atomically
 from ggdp.reproduction.backends import Workers
 from ggdp.reproduction.experiment import Experiment
 from ggdp.reproduction.measured import measured
