@@ -27,6 +27,18 @@ from ggdp.privacy_loss.enclosure import Enclosure, enclose
 from ggdp.privacy_loss.partition import partition
 from ggdp.privacy_loss.shift_pair import Array
 
+__all__ = [
+    "DensityNoise",
+    "DensityPair",
+    "GaussianMixtureNoise",
+    "LossSurvival",
+    "OutcomeProbabilities",
+    "cells_of",
+    "check_full_distance_is_worst",
+    "density_cells",
+    "survival_cells",
+]
+
 _CELLS = 1 << 17
 _FINER = 2  # masses are bounded on cells this much finer, where the bounds are closer, and then added up
 _UNIT_ROUNDOFF = 2.0**-53
