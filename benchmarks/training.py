@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Private training side by side: examples per second and memory of whole steps, each trainer in a process of
-its own.
+"""Private training side by side: examples per second and memory of whole steps, in processes of their own.
 
     python benchmarks/training.py                              # all of it on a CPU: about five minutes
     python benchmarks/training.py --task adult --seconds 2 --json
@@ -9,15 +8,16 @@ its own.
 A step is everything from the batch out of the loader to the parameters moved: forward, backward, clipping,
 noise, optimizer. Trainers:
 
-    non-private      shuffled batches cut out of tensors, ordinary gradients, SGD: the limit Opacus
-    PrivacyEngine.make_private, hooks mode, its Poisson loader (its DPLSTM in place of nn.LSTM) Opacus, no
-    loader   the same engine fed with ready batches: its gradient work alone ggdp, beta b
-    ggdp.torch.make_private with a seeded generator, as Opacus's noise is by default ggdp, secure     the
-    same at beta = 2 with unpredictable batches and noise, ggdp's default
+- *non-private*: shuffled batches cut out of tensors, ordinary gradients, SGD. The limit.
+- *Opacus*: PrivacyEngine.make_private, hooks mode, its Poisson loader (its DPLSTM in place of nn.LSTM).
+- *Opacus, no loader*: the same engine fed with ready batches, its gradient work alone.
+- *ggdp, beta b*: ggdp.torch.make_private with a seeded generator, as Opacus's noise is by default.
+- *ggdp, secure*: the same at beta = 2 with unpredictable batches and noise, which is ggdp's default.
 
 Every round runs all trainers of a task one after another, so that a busy machine slows all of them; the
-median round counts. *peak* is the resident memory of the whole process at its largest, libraries included,
-*growth* what training added to it (on a GPU both are of tensors).
+median round counts. Examples per CPU second are what the work costs, whoever else uses the machine. *peak*
+is the resident memory of the whole process at its largest, libraries included, *growth* what training added
+to it (on a GPU both are of tensors).
 
 Where the time goes (one core, the private step against the non-private one): forward and backward cost as
 much as ordinary ones without their weight gradients; measuring costs one product per layer of the size of a
@@ -58,6 +58,7 @@ class Record:
     task: str
     trainer: str
     examples_per_second: float | None
+    examples_per_cpu_second: float | None
     peak_mib: float | None
     growth_mib: float | None
     failure: str | None = None
@@ -99,7 +100,7 @@ def _in_a_process(task: str, trainer: str, arguments: argparse.Namespace) -> Rec
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        return Record(task, trainer, None, None, None, reason)
+        return Record(task, trainer, None, None, None, None, reason)
     return Record(**json.loads(done.stdout.splitlines()[-1]))
 
 
@@ -116,13 +117,13 @@ def _measured(task: str, trainer: str, arguments: argparse.Namespace) -> Record:
     for _ in range(5):
         next(steps)
     _wait(device)
-    count, start, seconds = 0, time.perf_counter(), 0.0
+    count, start, seconds, busy = 0, time.perf_counter(), 0.0, time.process_time()
     while seconds < arguments.seconds:
         count += next(steps)
         _wait(device)
         seconds = time.perf_counter() - start
-    peak = _memory_mib(device)
-    return Record(task, trainer, count / seconds, peak, peak - before)
+    busy, peak = time.process_time() - busy, _memory_mib(device)
+    return Record(task, trainer, count / seconds, count / busy, peak, peak - before)
 
 
 def _steps(task: str, trainer: str, device: Any) -> Iterator[int]:
@@ -270,8 +271,9 @@ def _page(tasks: list[str], records: list[Record]) -> str:
     for task in tasks:
         size, batch = TASKS[task]
         parts += ["", f"**{task}**: {size:,} examples, batches of about {batch:,}", ""]
-        parts += ["| trainer | examples/s | times Opacus | of non-private | peak MiB | growth MiB |"]
-        parts += ["|---|---|---|---|---|---|"]
+        parts += ["| trainer | examples/s | times Opacus | of non-private | per CPU second | times Opacus |"]
+        parts[-1] += " peak MiB | growth MiB |"
+        parts += ["|---|---|---|---|---|---|---|---|"]
         typical = {trainer: _typical(records, task, trainer) for trainer in TRAINERS}
         parts += [_row(each, typical) for each in typical.values()]
     return "\n".join(parts)
@@ -279,16 +281,24 @@ def _page(tasks: list[str], records: list[Record]) -> str:
 
 def _row(record: Record, typical: dict[str, Record]) -> str:
     if record.examples_per_second is None:
-        return f"| {record.trainer} | failed: {record.failure} | | | | |"
-    speed = record.examples_per_second
-    ratios = [
-        f"{speed / other:.2f}" if (other := typical[name].examples_per_second) else "-"
-        for name in ("Opacus", "non-private")
+        return f"| {record.trainer} | failed: {record.failure} | | | | | | |"
+    opacus, limit = typical["Opacus"], typical["non-private"]
+    speed, busy = record.examples_per_second, record.examples_per_cpu_second
+    cells = [
+        record.trainer,
+        f"{speed:,.0f}",
+        _ratio(speed, opacus.examples_per_second),
+        _ratio(speed, limit.examples_per_second),
+        f"{busy:,.0f}",
+        _ratio(busy, opacus.examples_per_cpu_second),
+        f"{record.peak_mib:,.0f}",
+        f"{record.growth_mib:,.0f}",
     ]
-    return (
-        f"| {record.trainer} | {speed:,.0f} | {ratios[0]} | {ratios[1]} | {record.peak_mib:,.0f} | "
-        f"{record.growth_mib:,.0f} |"
-    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _ratio(one: float | None, other: float | None) -> str:
+    return f"{one / other:.2f}" if one and other else "-"
 
 
 def _typical(records: list[Record], task: str, trainer: str) -> Record:
@@ -301,6 +311,7 @@ def _typical(records: list[Record], task: str, trainer: str) -> Record:
         task,
         trainer,
         statistics.median(each.examples_per_second for each in good),
+        statistics.median(each.examples_per_cpu_second for each in good),
         max(each.peak_mib for each in good),
         max(each.growth_mib for each in good),
     )

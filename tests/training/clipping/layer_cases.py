@@ -52,6 +52,17 @@ class AllStates(nn.Module):
         return torch.cat([output.flatten(1), *(end.transpose(0, 1).flatten(1) for end in ends)], dim=1)
 
 
+class AfterLinear(nn.Module):
+    """A recurrent layer whose input has a past."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 3), nn.LSTM(3, 4, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.first(x))[0].mean(dim=1)
+
+
 class Tied(nn.Module):
     """An embedding whose weight is the last layer's too, as language models have it."""
 
@@ -247,6 +258,7 @@ CASES = (
         6,
         4,
     ),
+    _layer("lstm after linear", AfterLinear, N, 6, 3),
     LayerCase("tied", Tied, partial(_tokens, N, 6)),
     _layer("linear called twice", lambda: Twice(nn.Linear(4, 4)), N, 4),
     _layer("linear called twice on sequences", lambda: Twice(nn.Linear(4, 4)), N, 3, 4),
