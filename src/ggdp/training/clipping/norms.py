@@ -210,11 +210,15 @@ def margin(dtype: torch.dtype, device: torch.device) -> float:
     if dtype == torch.float64:
         return 2.0**-47
     if dtype == torch.float32:
-        tensor_cores = device.type == "cuda" and (
-            torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32
-        )
-        return 2.0**-9 if tensor_cores else 2.0**-18
+        return 2.0**-9 if device.type == "cuda" and _may_use_tensor_float_32() else 2.0**-18
     return 2.0**-6
+
+
+def _may_use_tensor_float_32() -> bool:
+    try:
+        return bool(torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32)
+    except RuntimeError:  # set by PyTorch's newer switches, which these do not read
+        return True
 
 
 def factors(norms: Tensor, bound: float, most: float) -> Tensor:
