@@ -10,7 +10,7 @@ import pytest
 
 from ggdp import AdditiveNoise, GeneralizedGaussian, delta
 from ggdp.mechanisms.additive_noise import matched_exponent
-from ggdp.privacy_loss.matched_norm import domination, own_norm_stretch, verify_matched_norm
+from ggdp.privacy_loss.matched_norm import _rest, domination, own_norm_stretch, verify_matched_norm
 from ggdp.privacy_loss.score_cover import Cover
 from ggdp.privacy_loss.score_law import ScoreLaw
 
@@ -115,8 +115,28 @@ def test_what_is_left_out_is_too_small_to_see_and_grows_with_the_shift():
     assert 1.0 < small.stretch < 1.0 + 1e-12
     assert domination(1.5, p, 1.0, 50.0, 1e9) is None
     assert domination(1.5, 1.5, 1.0, 1.0, 2) is None  # not verified
-    assert domination(1.5, p, 1.0, 1.0, math.inf) is None
     assert domination(1.999, 1.99, 1.0, 1.0, 2) is None
+
+
+def test_infinitely_many_coordinates_cost_next_to_nothing_more_where_small_ones_are_small():
+    """The rest beyond 10^30 coordinates, as Gaussian noise: its stop loss against that of a longer score."""
+    p = matched_exponent(1.5)
+    finite, infinite = (domination(1.5, p, 1.0, 1.0, dimension) for dimension in (1e9, math.inf))
+    assert finite is not None
+    assert infinite is not None
+    assert finite.stretch < infinite.stretch < 1.0 + 1e-9
+    assert domination(1.9, matched_exponent(1.9), 1.0, 1.0, math.inf) is None
+    for beta, size in ((1.66, 1e-3), (1.75, 0.01)):
+        more = _rest(beta, 2.0 / (1.0 + 2.0 * math.log10(1.0 / size) / 30.0))  # n^(-(2-p)/(2p)) = size
+        law = ScoreLaw(beta, 10)
+        scale = size * math.sqrt(0.5 * math.pi) / math.gamma(1.0 + 1.0 / beta)
+        nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+        for threshold in (0.0, 1.0, 3.0, 5.0):
+            moved = np.abs(threshold - scale * nodes)
+            both = law.stop_loss(moved) + np.maximum(scale * nodes - threshold, 0.0)
+            left = float(both @ weights) / math.sqrt(2.0 * math.pi)
+            longer = (1.0 + more) * law.stop_loss(np.array([threshold / (1.0 + more)]))[0]
+            assert left <= longer * (1 + 1e-9)
 
 
 def test_arguments_out_of_range_are_refused_by_name():

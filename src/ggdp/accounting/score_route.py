@@ -7,11 +7,12 @@ times |v|_beta. So a step whose sensitivity is in an l_p norm with p <= m costs 
 larger p |v|_m <= d^(1/m - 1/p) |v|_p, and the same with beta in place of m, stretch it.
 
 For a record replaced under sampling what is added to delta may come from either law, and is multiplied by
-1 + e^epsilon; so that it stays too small to see, the answer has to be an epsilon of at most 50. Infinite
-dimension is not covered. There, and in norms above beta, another order of scores helps, which needs no
-verification: for 1 <= beta <= 2 a score is below a centred Gaussian variable with the same E|s| in convex
-order. So in the l_2 norm the noise is at least as private as Gaussian noise with the same density at its
-centre, std = scale sqrt(2/pi) Gamma(1 + 1/beta), in every dimension (docs/vector-releases.md).
+1 + e^epsilon; so that it stays too small to see, the answer has to be an epsilon of at most 50.
+
+In norms above beta another order of scores helps, which needs no verification: for 1 <= beta <= 2 a score is
+below a centred Gaussian variable with the same E|s| in convex order. So in the l_2 norm the noise is at least
+as private as Gaussian noise with the same density at its centre, std = scale sqrt(2/pi) Gamma(1 + 1/beta), in
+every dimension (docs/vector-releases.md).
 """
 
 import math
@@ -37,13 +38,13 @@ class OneNumber:
     Attributes:
         mechanism: the vectors replaced by numbers.
         delta: what its delta has to be raised by.
-        stretch: the largest factor by which a sensitivity had to grow; 1 where the answer is exact.
+        exact: whether no sensitivity had to grow, but by next to nothing.
         largest_epsilon: up to which `delta` is enough.
     """
 
     mechanism: Mechanism
     delta: float
-    stretch: float
+    exact: bool
     largest_epsilon: float = math.inf
 
 
@@ -59,8 +60,8 @@ def gaussian(mechanism: Mechanism, adjacency: Adjacency) -> OneNumber | None:
     return _replaced(mechanism, adjacency, _gaussian_number)
 
 
-Number = tuple[AdditiveNoise, float, float]
-"""One number in place of a vector, the delta that costs, and the stretch."""
+Number = tuple[AdditiveNoise, float, bool]
+"""One number in place of a vector, the delta that costs, and whether it is exact."""
 
 
 def _replaced(
@@ -70,7 +71,7 @@ def _replaced(
 ) -> OneNumber | None:
     parts = mechanism.parts if isinstance(mechanism, Composed) else ((mechanism, 1),)
     found: list[tuple[Step, int]] = []
-    spent, longest, largest = 0.0, 1.0, math.inf
+    spent, all_exact, largest = 0.0, True, math.inf
     for step, times in parts:
         noise, rate = (step.mechanism, step.rate) if isinstance(step, PoissonSampled) else (step, 1.0)
         if not isinstance(noise, AdditiveNoise):
@@ -81,12 +82,12 @@ def _replaced(
         number = number_for(noise, rate, adjacency)
         if number is None:
             return None
-        changed, delta, stretch = number
+        changed, delta, exact = number
         if rate < 1.0 and adjacency is Adjacency.REPLACE and delta > 0.0:
             delta, largest = delta * (1.0 + math.exp(_MOST_REPLACED)), _MOST_REPLACED
-        spent, longest = spent + times * delta, max(longest, stretch)
+        spent, all_exact = spent + times * delta, all_exact and exact
         found.append((PoissonSampled(changed, rate) if isinstance(step, PoissonSampled) else changed, times))
-    return OneNumber(Composed(found), spent * (1.0 + 1e-9), longest, largest)
+    return OneNumber(Composed(found), spent * (1.0 + 1e-9), all_exact, largest)
 
 
 def _number(step: AdditiveNoise, rate: float, adjacency: Adjacency) -> Number | None:
@@ -108,7 +109,8 @@ def _number(step: AdditiveNoise, rate: float, adjacency: Adjacency) -> Number | 
     if proved is None:
         return None
     sensitivity = step.sensitivity * longer * proved.stretch * (1.0 + 1e-15)
-    return replace(step, sensitivity=sensitivity, dimension=1), proved.delta, longer * stretch
+    exact = longer * stretch == 1.0 and proved.stretch < 1.0 + 1e-9
+    return replace(step, sensitivity=sensitivity, dimension=1), proved.delta, exact
 
 
 def _known_number(step: AdditiveNoise) -> Number | None:
@@ -123,17 +125,17 @@ def _known_number(step: AdditiveNoise) -> Number | None:
     if proved is None:
         return None
     number = AdditiveNoise(step.noise, step.sensitivity, shift=((length * proved.stretch, 1),))
-    return number, proved.delta, length / largest
+    return number, proved.delta, False
 
 
 def _gaussian_number(step: AdditiveNoise, rate: float, adjacency: Adjacency) -> Number | None:
-    """|v|_2 <= d^(1/2 - 1/p) |v|_p for p >= 2, and <= |v|_p for p <= 2; the stretch says only: not exact."""
+    """|v|_2 <= d^(1/2 - 1/p) |v|_p for p >= 2, and <= |v|_p for p <= 2."""
     if step.noise.beta > 2.0:
         return None
     std = step.noise.scale * math.sqrt(2.0 / math.pi) * math.gamma(1.0 + 1.0 / step.noise.beta)
     noise = Gaussian(std * (1.0 - 1e-14))
     if step.shift is not None:
         length = math.sqrt(math.fsum(count * value**2 for value, count in step.shift))
-        return AdditiveNoise(noise, step.sensitivity, shift=((length, 1),)), 0.0, math.inf
+        return AdditiveNoise(noise, step.sensitivity, shift=((length, 1),)), 0.0, False
     longer = float(step.dimension) ** max(0.5 - 1.0 / step.p, 0.0)
-    return AdditiveNoise(noise, step.sensitivity * longer), 0.0, math.inf
+    return AdditiveNoise(noise, step.sensitivity * longer), 0.0, False

@@ -124,7 +124,7 @@ def answer(
     number = score_route.one_number(mechanism, adjacency)
     if number is not None and not bound.affords(number.delta):
         number = None
-    if number is not None and number.stretch == 1.0:
+    if number is not None and number.exact:
         found = _asked(ask, bound, number)
         if found is not None:
             upper = max(found.upper, flat.lower)

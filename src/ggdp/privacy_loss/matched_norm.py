@@ -33,6 +33,8 @@ LEAST_BETA, MOST_BETA = 1.03, 1.95
 _DEPTH = 160.0  # -log of the density of the noise at the largest threshold
 _MOST_STRIPS = 300
 _STRETCH = 1e-13  # of the one coordinate, which pays for the thresholds left out
+_MOST_MERGED = 1e30  # coordinates; further ones are taken together
+_MOST_REST = 0.05  # of the length, beyond which taking them together is of no use
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ def verify_matched_norm(beta: float, *, norm: float | None = None, stretch: floa
         stretch: how many times |v|_p the one coordinate is moved, at least 1.
 
     Guarantees:
-        If `certified`, a shift v in any finite dimension is dominated by one coordinate moved by stretch
+        If `certified`, a shift v in any dimension is dominated by one coordinate moved by stretch
         times |v|_p, up to the `Domination`.
 
     >>> verify_matched_norm(1.5).certified
@@ -117,10 +119,13 @@ def domination(beta: float, norm: float, stretch: float, shift: float, dimension
     most c (1 + 1e-13) S(y) while y and 1 - y exceed the y_0 with S(y_0) = 1e13 (d-1) e. Otherwise it is at
     most the power of level y_0, or at least 1 - y_0: both are added to delta.
     """
-    if not (LEAST_BETA <= beta <= MOST_BETA and math.isfinite(dimension)):
+    if not (LEAST_BETA <= beta <= MOST_BETA and _verified(beta, norm, stretch).certified):
         return None
-    if not _verified(beta, norm, stretch).certified:
-        return None
+    if dimension > _MOST_MERGED:
+        dimension, rest = _MOST_MERGED + 1.0, _rest(beta, norm)
+        if rest > _MOST_REST:
+            return None
+        stretch *= 1.0 + rest
     law = ScoreLaw(beta, 1)
     end = float(law.stop_loss(np.array([_depth(beta)]))[0])
     normalizer = math.log(2.0) + math.lgamma(1.0 + 1.0 / beta)
@@ -131,6 +136,34 @@ def domination(beta: float, norm: float, stretch: float, shift: float, dimension
         return None
     both = law.survival(np.array([reached, start]))
     return Domination(stretch * (1.0 + 2.0 * _STRETCH), float(both.sum()) * (1.0 + 1e-9))
+
+
+def _rest(beta: float, norm: float) -> float:
+    """What the coordinates beyond the n largest add to the stretch, however many they are.
+
+    Each is at most n^(-1/p) of the norm, so that their l_2 norm is at most n^(-(2-p)/(2p)). A score is
+    below k G in convex order, G standard Gaussian and k = sqrt(pi/2) / Gamma(1 + 1/beta)
+    (docs/vector-releases.md), so that together they are below b G. By the inequality for ratios near zero
+    of `score_cover`, with b G in place of r s_2 and the largest threshold D everywhere, s + b G is below (1
+    + x) s for x = b^2/2 E[G^2 e^{b|G|h(D)} m(D + b|G|)], and m(D + y) <= m(D) e^{y (2-beta) / ((beta-1)
+    D)}.
+    """
+    law, depth = ScoreLaw(beta, 1), 1.1 * _depth(beta)
+    size = (
+        math.sqrt(0.5 * math.pi)
+        / math.gamma(1.0 + 1.0 / beta)
+        * _MOST_MERGED ** (-(2.0 - norm) / (2.0 * norm))
+    )
+    place = float(law.place(np.array(depth)))
+    tilt = size * (place / (beta - 1.0) + (2.0 - beta) / ((beta - 1.0) * depth))
+    if tilt > 20.0:
+        return math.inf
+    spread = place ** (2.0 - beta) / (beta * (beta - 1.0))
+    # E[G^2 e^{c|G|}] = 2 e^{c^2/2} ((1 + c^2) Pr[G < c] + c phi(c))
+    below = 0.5 * math.erfc(-tilt / math.sqrt(2.0))
+    bump = math.exp(-0.5 * tilt**2) / math.sqrt(2.0 * math.pi)
+    moment = 2.0 * math.exp(0.5 * tilt**2) * ((1.0 + tilt**2) * below + tilt * bump)
+    return float(0.5 * size**2 * moment * spread * (1.0 + 1e-9))
 
 
 def _depth(beta: float) -> float:
