@@ -22,8 +22,10 @@ if TYPE_CHECKING:
         sampled_epsilon,
     )
     from ggdp.calibration import calibrate_rate, calibrate_scale, calibrate_steps, tail_weight_at
+    from ggdp.calibration.family import CalibratedFamily, calibrate_family
     from ggdp.distributions import Gaussian, GeneralizedGaussian, Laplace, SecureGenerator, secure_generator
     from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, CustomMechanism, PoissonSampled
+    from ggdp.mechanisms.gaussian_mixture import GaussianMixtureNoise
     from ggdp.mechanisms.release import release
     from ggdp.privacy_loss.custom import (
         DensityNoise,
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
         cells_of,
     )
     from ggdp.privacy_loss.density import Density, Mixture
+    from ggdp.privacy_loss.matched_norm import MatchedNormReport, verify_matched_norm
     from ggdp.selection import NoisyArgmax
     from ggdp.selection.noisy_argmax import noisy_argmax
 
@@ -41,6 +44,7 @@ __all__ = [
     "AdditiveNoise",
     "Adjacency",
     "Bounds",
+    "CalibratedFamily",
     "Composed",
     "CustomMechanism",
     "Density",
@@ -48,15 +52,18 @@ __all__ = [
     "DensityPair",
     "Estimate",
     "Gaussian",
+    "GaussianMixtureNoise",
     "GeneralizedGaussian",
     "Laplace",
     "LossSurvival",
+    "MatchedNormReport",
     "Mixture",
     "NoisyArgmax",
     "OutcomeProbabilities",
     "PoissonSampled",
     "SampledEstimate",
     "SecureGenerator",
+    "calibrate_family",
     "calibrate_rate",
     "calibrate_scale",
     "calibrate_steps",
@@ -72,10 +79,14 @@ __all__ = [
     "sampled_epsilon",
     "secure_generator",
     "tail_weight_at",
+    "verify_matched_norm",
     "version",
 ]
 
 _ROOMS = {
+    "ggdp.calibration.family": ("CalibratedFamily", "calibrate_family"),
+    "ggdp.mechanisms.gaussian_mixture": ("GaussianMixtureNoise",),
+    "ggdp.privacy_loss.matched_norm": ("MatchedNormReport", "verify_matched_norm"),
     "ggdp.accounting": (
         "Accountant",
         "Bounds",
