@@ -10,7 +10,9 @@ from ggdp import calibrate_scale
 
 PAGE = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-ROWS = re.findall(r"^\| ([\d.]+), ([\d.]+|matched) \| (exact|certified).* \| ([\d.]+) \|$", PAGE, re.MULTILINE)
+ROWS = re.findall(
+    r"^\| ([\d.]+), ([\d.]+|matched) \| (exact|certified).* \| ([\d.]+) \|$", PAGE, re.MULTILINE
+)
 
 
 def test_the_blocks_run_one_after_the_other_and_what_they_assert_holds(capsys):

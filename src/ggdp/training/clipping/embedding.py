@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ggdp.training.clipping.call import AbstractCall, Matrices
 from ggdp.training.clipping.norms import row_norms
+from ggdp.training.clipping.refusals import UnsupportedModelError
 from ggdp.training.clipping.site import AbstractSite
 
 
@@ -35,6 +36,12 @@ class EmbeddingSite(AbstractSite):
     def recorded(self, input: Tensor) -> Tensor:
         """See `AbstractSite`; one row shared by all examples (positions) is given to each of them."""
         expected = self.tape.current.num_examples
+        if input.dim() == 1 and len(input) > 1 and bool((input.diff() == 1).all()):
+            # As long as the batch by chance, positions would pass for examples, and none would be clipped.
+            raise UnsupportedModelError(
+                f"module {self.shown} was called with consecutive numbers of one dimension, which look like "
+                "positions that all examples share; give them the shape (1, length)"
+            )
         if input.dim() > 1 and input.shape[0] == 1 and self.batch_first and expected is not None:
             input = input.expand(expected, *input.shape[1:])
         swapped = not self.batch_first and input.dim() > 1
