@@ -51,6 +51,34 @@ def test_epsilon_prints_the_bounds_of_the_library(answer):
     assert (record["sensitivity"], record["adjacency"]) == (1.0, "add-remove")
 
 
+@pytest.mark.parametrize(("norm", "dimension"), [("matched", "1000"), ("2", "inf"), ("inf", "3")])
+def test_vectors_are_answered_as_the_library_answers_and_described_in_the_record(answer, norm, dimension):
+    record = answer(
+        f"epsilon --beta 1.5 --noise-multiplier 2 --delta 1e-6 --norm {norm} --dimension {dimension}"
+    )
+    size = math.inf if dimension == "inf" else int(dimension)
+    p = norm if norm == "matched" else float(norm)
+    step = AdditiveNoise(GeneralizedGaussian(1.5, MULTIPLIER), norm=p, dimension=size)
+    bounds = library_epsilon(step, delta=1e-6)
+    assert bounds_of(record["epsilon"]) == (bounds.lower, bounds.estimate, bounds.upper)
+    assert str(record["dimension"]) == dimension
+    assert str(record["norm"]).removesuffix(".0") == norm
+
+
+def test_calibration_takes_vectors_too(answer):
+    record = answer("calibrate --beta 1.5 --norm matched --dimension 50 --epsilon 2 --delta 1e-6")
+    alone = answer("calibrate --beta 1.5 --epsilon 2 --delta 1e-6")
+    assert record["scale"] == pytest.approx(alone["scale"], rel=1e-6)  # one coordinate is the worst case
+    assert "dimension" not in alone
+
+
+@pytest.mark.parametrize("wrong", ["--dimension 0", "--dimension 2.5", "--norm 0.5", "--norm near"])
+def test_a_wrong_norm_or_dimension_is_refused_by_name(ggdp, wrong):
+    done = ggdp(*shlex.split(f"epsilon --beta 1.5 --noise-multiplier 2 --delta 1e-6 {wrong}"))
+    assert done.code == 2
+    assert wrong.split()[0] in done.err
+
+
 def test_delta_prints_the_bounds_of_the_library(answer):
     record = answer(f"delta --beta 1.5 {RUN} --epsilon 1.3")
     bounds = library_delta(run_of(1.5), epsilon=1.3)

@@ -53,6 +53,8 @@ def calibrate(
     noise_multiplier: options.NoiseMultiplier = None,
     std: options.Std = None,
     sensitivity: options.Sensitivity = 1.0,
+    norm: options.Norm = None,
+    dimension: options.Dimension = 1,
     rate: Rate = None,
     steps: Steps = None,
     adjacency: options.AdjacencyChoice = Adjacency.ADD_REMOVE,
@@ -82,10 +84,12 @@ def calibrate(
                 rate=rate or 1.0,
                 steps=steps or 1,
                 sensitivity=sensitivity,
+                norm=norm,
+                dimension=dimension,
                 adjacency=adjacency,
             )
         noise = options.noise_from(one, scale, noise_multiplier, std, sensitivity)
-        step = AdditiveNoise(noise, sensitivity)
+        step = AdditiveNoise(noise, sensitivity, norm, dimension)
         if unknown is Unknown.STEPS:
             sampled = PoissonSampled(step, rate or 1.0)
             return calibrate_steps(sampled, epsilon=epsilon, delta=delta, adjacency=adjacency)

@@ -38,6 +38,8 @@ def curve(
     noise_multiplier: options.NoiseMultiplier = None,
     std: options.Std = None,
     sensitivity: options.Sensitivity = 1.0,
+    norm: options.Norm = None,
+    dimension: options.Dimension = 1,
     rate: options.Rate = 1.0,
     steps: options.Steps = 1,
     adjacency: options.AdjacencyChoice = Adjacency.ADD_REMOVE,
@@ -58,7 +60,7 @@ def curve(
     if plot is not None:
         import matplotlib  # noqa: F401  before any work, so that its absence is told at once
     deltas = [float(delta) for delta in np.geomspace(from_delta, to_delta, points)]
-    runs = runs_from(beta, scale, noise_multiplier, std, sensitivity, rate, steps, adjacency)
+    runs = runs_from(beta, scale, noise_multiplier, std, sensitivity, rate, steps, adjacency, norm, dimension)
     records = [
         curve_record(run, deltas, privacy_curve(run.mechanism, deltas=deltas, adjacency=adjacency))
         for run in runs

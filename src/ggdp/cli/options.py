@@ -5,6 +5,7 @@ A value out of range is refused while the command line is read, in the words of 
 """
 
 import contextlib
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -15,6 +16,7 @@ from ggdp import arguments
 from ggdp.distributions import GeneralizedGaussian
 from ggdp.distributions.generalized_gaussian import BETA, SCALE
 from ggdp.mechanisms import Adjacency
+from ggdp.mechanisms.additive_noise import MOST_DIMENSION
 
 T = TypeVar("T", int, float)
 
@@ -57,6 +59,26 @@ def _whole(option: str, help_text: str, **limits: int) -> Any:
     return typer.Option(option, help=help_text, parser=whole(option, **limits), metavar="WHOLE")
 
 
+def norm(text: str) -> float | str:
+    """A norm as `AdditiveNoise` takes it: a number from 1 to infinity, or the word matched."""
+    if text == "matched":
+        return text
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not value >= 1.0:
+        raise typer.BadParameter(f"--norm must be a number in [1, inf], or matched, got {text!r}")
+    return value
+
+
+def dimension(text: str) -> int | float:
+    """A dimension as `AdditiveNoise` takes it: a whole number up to 10^9, or infinity."""
+    if str(text) == "inf":  # a default comes as a number
+        return math.inf
+    return whole("--dimension", least=1, most=MOST_DIMENSION)(text)
+
+
 Beta = Annotated[
     float, _number("--beta", "Exponent of the noise, in [1, 64].", least=BETA.least, most=BETA.most)
 ]
@@ -76,6 +98,24 @@ NoiseMultiplier = Annotated[
 ]
 Std = Annotated[float | None, _number("--std", "Scale as standard deviation, > 0.", above=0.0)]
 Sensitivity = Annotated[float, _number("--sensitivity", "Most one record moves the value, > 0.", above=0.0)]
+Norm = Annotated[
+    str | None,
+    typer.Option(
+        "--norm",
+        help="Norm of the sensitivity of a vector: p >= 1, inf, or matched; beta if left out.",
+        parser=norm,
+        metavar="P",
+    ),
+]
+Dimension = Annotated[
+    float,
+    typer.Option(
+        "--dimension",
+        help="How many numbers are released together, as gradients are; up to 10^9, or inf.",
+        parser=dimension,
+        metavar="WHOLE",
+    ),
+]
 Rate = Annotated[float, _number("--rate", "Poisson sampling rate, in (0, 1].", above=0.0, most=1.0)]
 Steps = Annotated[int, _whole("--steps", "How many times the mechanism runs, >= 1.", least=1)]
 Epsilon = Annotated[float, _number("--epsilon", "Privacy parameter epsilon, >= 0.", least=0.0)]

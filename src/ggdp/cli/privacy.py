@@ -17,6 +17,8 @@ def epsilon(
     noise_multiplier: options.NoiseMultiplier = None,
     std: options.Std = None,
     sensitivity: options.Sensitivity = 1.0,
+    norm: options.Norm = None,
+    dimension: options.Dimension = 1,
     rate: options.Rate = 1.0,
     steps: options.Steps = 1,
     adjacency: options.AdjacencyChoice = Adjacency.ADD_REMOVE,
@@ -26,7 +28,7 @@ def epsilon(
 
     Example: ggdp epsilon --beta 1.5 --noise-multiplier 2 --rate 0.01 --steps 5000 --delta 1e-6
     """
-    runs = runs_from(beta, scale, noise_multiplier, std, sensitivity, rate, steps, adjacency)
+    runs = runs_from(beta, scale, noise_multiplier, std, sensitivity, rate, steps, adjacency, norm, dimension)
     records = [
         epsilon_record(run, delta, accounting.epsilon(run.mechanism, delta=delta, adjacency=adjacency))
         for run in runs
@@ -45,6 +47,8 @@ def delta(
     noise_multiplier: options.NoiseMultiplier = None,
     std: options.Std = None,
     sensitivity: options.Sensitivity = 1.0,
+    norm: options.Norm = None,
+    dimension: options.Dimension = 1,
     rate: options.Rate = 1.0,
     steps: options.Steps = 1,
     adjacency: options.AdjacencyChoice = Adjacency.ADD_REMOVE,
@@ -54,7 +58,7 @@ def delta(
 
     Example: ggdp delta --beta 1.5 --noise-multiplier 2 --rate 0.01 --steps 5000 --epsilon 1.3
     """
-    runs = runs_from(beta, scale, noise_multiplier, std, sensitivity, rate, steps, adjacency)
+    runs = runs_from(beta, scale, noise_multiplier, std, sensitivity, rate, steps, adjacency, norm, dimension)
     records = [
         delta_record(run, epsilon, accounting.delta(run.mechanism, epsilon=epsilon, adjacency=adjacency))
         for run in runs
@@ -75,10 +79,14 @@ def runs_from(
     rate: float,
     steps: int,
     adjacency: Adjacency,
+    norm: float | str | None = None,
+    dimension: int | float = 1,
 ) -> list[Run]:
     """One run for each exponent, with the noise that exactly one of three options describes."""
     noises = [options.noise_from(beta, scale, noise_multiplier, std, sensitivity) for beta in betas]
-    return [Run(AdditiveNoise(noise, sensitivity), rate, steps, adjacency) for noise in noises]
+    return [
+        Run(AdditiveNoise(noise, sensitivity, norm, dimension), rate, steps, adjacency) for noise in noises
+    ]
 
 
 def print_records(records: list[dict[str, Any]]) -> None:
@@ -106,4 +114,6 @@ def _row(record: dict[str, Any], asked: str) -> dict[str, str]:
 
 
 def _described(run: Run) -> str:
-    return f"{run.steps} x, rate {run.rate:g}, sensitivity {run.step.sensitivity:g}, {run.adjacency}"
+    step = run.step
+    vector = "" if step.dimension == 1 else f" in l_{step.p:.4g}, dimension {step.dimension:,}"
+    return f"{run.steps} x, rate {run.rate:g}, sensitivity {step.sensitivity:g}{vector}, {run.adjacency}"

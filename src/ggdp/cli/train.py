@@ -24,19 +24,6 @@ def _count(option: str, help_text: str) -> Any:
     return typer.Option(option, help=help_text, parser=options.whole(option, least=1), metavar="WHOLE")
 
 
-def _norm(text: str) -> float | str:
-    """A norm as `make_private` takes it: a number from 1 to infinity, or the word matched."""
-    if text == "matched":
-        return text
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not value >= 1.0:
-        raise typer.BadParameter(f"--norm must be a number in [1, inf], or matched, got {text!r}")
-    return value
-
-
 TaskName = Annotated[
     str, typer.Option("--task", help="digits (needs no files), adult, imdb, cifar10 or svhn.")
 ]
@@ -61,7 +48,7 @@ Norm = Annotated[
     typer.Option(
         "--norm",
         help="Clip gradients in this norm: p >= 1, inf, or matched; beta if left out. 2 suits most models.",
-        parser=_norm,
+        parser=options.norm,
         metavar="P",
     ),
 ]

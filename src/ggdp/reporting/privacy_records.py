@@ -37,7 +37,15 @@ class Run:
             "rate": self.rate,
             "steps": self.steps,
             "adjacency": str(self.adjacency),
+            **self._vector(),
         }
+
+    def _vector(self) -> dict[str, Any]:
+        """Norm and dimension of a vector; infinity, which JSON has not, as text."""
+        if self.step.dimension == 1:
+            return {}
+        named = {"norm": self.step.norm, "dimension": self.step.dimension}
+        return {name: "inf" if value == math.inf else value for name, value in named.items()}
 
 
 def bounds_record(bounds: Bounds) -> dict[str, float | None]:
