@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ledger: what it counts, what it answers, when it stops."""
 
-import copy
-import json
 import math
-import pickle
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
@@ -338,87 +335,3 @@ class TestThreads:
             pairs = [(one, other), (other, one)] * 200
             merged = list(pool.map(lambda pair: len(pair[0].merge(pair[1])), pairs, timeout=30))
         assert merged == [2] * 400
-
-
-class TestState:
-    def test_a_ledger_survives_json(self):
-        ledger = Accountant(epsilon=2.0, delta=1e-6, adjacency=Adjacency.REMOVE)
-        ledger.spend(STEP, count=300)
-        ledger.step(AdditiveNoise(Laplace(scale=40.0), norm=math.inf), count=2)
-        written = json.dumps(ledger.state_dict(), allow_nan=False)
-        again = Accountant.from_state_dict(json.loads(written))
-        assert again.state_dict() == ledger.state_dict()
-        assert again.mechanism == ledger.mechanism
-        assert again.budget == ledger.budget
-        assert again.epsilon(delta=1e-6) == ledger.epsilon(delta=1e-6)
-
-    def test_loading_replaces_what_was_recorded(self):
-        source, ledger = Accountant(), Accountant()
-        source.step(OTHER, count=90)
-        ledger.step(STEP, count=5)
-        ledger.epsilon(delta=1e-6)
-        ledger.load_state_dict(source.state_dict())
-        assert ledger.mechanism == Composed(OTHER, times=90)
-        assert ledger.epsilon(delta=1e-6) == epsilon(Composed(OTHER, times=90), delta=1e-6)
-
-    @pytest.mark.parametrize("copied", [copy.deepcopy, lambda ledger: pickle.loads(pickle.dumps(ledger))])
-    def test_a_copy_is_another_ledger(self, copied):
-        ledger = Accountant(epsilon=2.0, delta=1e-6)
-        ledger.step(STEP, count=5)
-        other = copied(ledger)
-        other.step(STEP)
-        assert (len(ledger), len(other)) == (5, 6)
-        assert other.budget == ledger.budget
-
-    @pytest.mark.parametrize(
-        ("change", "message"),
-        [
-            ({"version": 2}, "version must be 1"),
-            ({"version": True}, "version must be 1"),
-            ({"kind": "list"}, "kind must be 'accountant'"),
-            ({"adjacency": "swap"}, "adjacency must be one of"),
-            ({"steps": {}}, "steps must be of type list"),
-            ({"steps": [{"mechanism": STEP.to_dict()}]}, "step must have the fields"),
-            ({"steps": [{"mechanism": STEP.to_dict(), "count": 0}]}, "count must be a whole number"),
-            ({"steps": [{"mechanism": Composed(STEP).to_dict(), "count": 1}]}, "one release"),
-            ({"steps": [{"mechanism": STEP.to_dict(), "count": 1}] * 2}, "every mechanism once"),
-            ({"budget": {"epsilon": 1.0}}, "budget must have the fields"),
-            ({"extra": 1}, "state must have the fields"),
-        ],
-    )
-    def test_a_state_that_is_none_is_refused_and_changes_nothing(self, change, message):
-        ledger = Accountant()
-        ledger.step(STEP)
-        before = ledger.state_dict()
-        with pytest.raises(ValueError, match=message):
-            ledger.load_state_dict({**before, **change})
-        assert ledger.state_dict() == before
-
-    def test_a_state_of_another_budget_or_adjacency_is_not_taken_silently(self):
-        state = Accountant(epsilon=4.0, delta=1e-6).state_dict()
-        with pytest.raises(ValueError, match="from_state_dict"):
-            Accountant(epsilon=2.0, delta=1e-6).load_state_dict(state)
-        with pytest.raises(ValueError, match="from_state_dict"):
-            Accountant(epsilon=4.0, delta=1e-6, adjacency=Adjacency.ADD).load_state_dict(state)
-
-
-class TestMerge:
-    def test_a_merged_ledger_costs_as_both_together(self):
-        one, other = Accountant(epsilon=3.0, delta=1e-6), Accountant()
-        one.step(STEP, count=300)
-        other.step(OTHER, count=50)
-        other.step(STEP, count=100)
-        merged = one.merge(other)
-        assert merged.mechanism == Composed([(STEP, 400), (OTHER, 50)])
-        assert merged.budget == one.budget
-        assert (len(one), len(other)) == (300, 150)
-        merged.step(COUNT)
-        assert len(one) == 300
-
-    def test_ledgers_that_disagree_are_not_merged(self):
-        with pytest.raises(ValueError, match="adjacency"):
-            Accountant().merge(Accountant(adjacency=Adjacency.ADD))
-        with pytest.raises(ValueError, match="budget"):
-            Accountant(epsilon=1.0, delta=1e-6).merge(Accountant(epsilon=2.0, delta=1e-6))
-        with pytest.raises(ValueError, match="other must be of type Accountant"):
-            Accountant().merge({})

@@ -2,15 +2,19 @@
 """Nothing of a batch outlives its step: graph, activations and cotangents are let go."""
 
 import gc
+import weakref
+from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
 
 from ggdp.training.clipping import Clipping, ExampleGradients
 from ggdp.training.clipping.call import AbstractCall
+from training.clipping.layer_cases import CASES, AfterLinear, LayerCase
 
+WIDE = Clipping(clip_norm=1e6, norm=2.0)
 INPUTS = torch.Generator().manual_seed(4)
 
 
@@ -62,3 +66,38 @@ def test_calls_and_graphs_of_a_batch_are_gone_after_its_step(name, ending):
         gradients.clipped_sum(Clipping(1.0, 1.5)) if ending == "summed" else gradients.discard()
         del loss
     assert alive() == before
+
+
+class _Probe(torch.autograd.Function):
+    """The identity, holding on to an object for as long as its graph lives."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, held: object) -> Tensor:
+        ctx.held = held
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor, None]:
+        return cotangent, None
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
+def test_a_pass_is_let_go_without_the_garbage_collector(case: LayerCase) -> None:
+    model, inputs = case.model(), case.inputs()
+    if not inputs[0].is_floating_point():  # no graph before an embedding: see what follows other layers
+        model, inputs = AfterLinear(), (torch.randn(2, 6, 3),)
+    gradients = ExampleGradients(model, batch_first=case.batch_dim == 0 or isinstance(model, AfterLinear))
+    gc.disable()
+    try:
+        for with_backward in (False, True):
+            held = set[int]()
+            gone = weakref.ref(held)
+            output = model(*(_Probe.apply(each.requires_grad_(), held) for each in inputs))
+            if with_backward:
+                output.sum().backward()
+                gradients.clipped_sum(WIDE)
+            del output, held
+            assert gone() is None
+    finally:
+        gc.enable()

@@ -142,6 +142,8 @@ class FunctionalCall(AbstractCall):
         if self._site.can_vmap:
             try:
                 outputs, gradients = self._mapped(rows)
+            except torch.OutOfMemoryError:
+                raise
             except (RuntimeError, NotImplementedError):  # an operation without a batching rule
                 self._site.can_vmap = False
         if not self._site.can_vmap:
