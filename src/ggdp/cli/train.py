@@ -16,8 +16,12 @@ if TYPE_CHECKING:
     from ggdp.training.tasks import Task
 
 
+def _within(option: str, help_text: str, **limits: float) -> Any:
+    return typer.Option(option, help=help_text, parser=options.number(option, **limits), metavar="NUMBER")
+
+
 def _positive(option: str, help_text: str) -> Any:
-    return typer.Option(option, help=help_text, parser=options.number(option, above=0.0), metavar="NUMBER")
+    return _within(option, help_text, above=0.0)
 
 
 def _count(option: str, help_text: str) -> Any:
@@ -36,11 +40,8 @@ Multiplier = Annotated[
 ]
 DeltaOrDefault = Annotated[
     float | None,
-    typer.Option(
-        "--delta",
-        help="Privacy parameter delta, in (0, 1); the task's default is 1e-6.",
-        parser=options.number("--delta", above=0.0, below=1.0),
-        metavar="NUMBER",
+    _within(
+        "--delta", "Privacy parameter delta, in (0, 1); the task's default is 1e-6.", above=0.0, below=1.0
     ),
 ]
 Norm = Annotated[
@@ -54,29 +55,24 @@ Norm = Annotated[
 ]
 RateOrNone = Annotated[
     float | None,
-    typer.Option(
-        "--rate",
-        help="Poisson sampling rate, in (0, 1].",
-        parser=options.number("--rate", above=0.0, most=1.0),
-        metavar="NUMBER",
-    ),
+    _within("--rate", "Poisson sampling rate, in (0, 1].", above=0.0, most=1.0),
 ]
 Momentum = Annotated[
     float | None,
-    typer.Option(
+    _within(
         "--momentum",
-        help="Momentum of gradient descent, in [0, 1).",
-        parser=options.number("--momentum", least=0.0, below=1.0),
-        metavar="NUMBER",
+        "Momentum of gradient descent, in [0, 1).",
+        least=0.0,
+        below=1.0,
     ),
 ]
 Average = Annotated[
     float | None,
-    typer.Option(
+    _within(
         "--average",
-        help="Score a running average of the weights with this decay, in [0, 1); it costs no privacy.",
-        parser=options.number("--average", least=0.0, below=1.0),
-        metavar="NUMBER",
+        "Score a running average of the weights with this decay, in [0, 1); it costs no privacy.",
+        least=0.0,
+        below=1.0,
     ),
 ]
 BatchSize = Annotated[float | None, _positive("--batch-size", "Expected batch, instead of --rate.")]

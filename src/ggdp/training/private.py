@@ -89,7 +89,9 @@ def make_private(
     Guarantees:
         After any number of steps everything computed from the parameters is (epsilon, delta)-private for the
         accountant's epsilon, where neighbouring training sets differ by one example added or removed. The
-        scores of evaluations on *other* data are not covered, nor is the choice among several runs.
+        scores of evaluations on *other* data are not covered, nor is the choice among several runs. It rests
+        on one thing that is checked only by number: the rows of what a layer is called with are the examples
+        of the batch, each computed from its own example alone (docs/clipping.md).
 
     Args:
         model: a module without batch normalisation or other layers that mix examples.
