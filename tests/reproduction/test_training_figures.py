@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures 6 and 8 and Table 1: what is read off a sweep, with made-up accuracies; and one real cell."""
+"""Figures 6 and 8: what is read off a sweep, with made-up accuracies; and one real cell."""
 
 import pytest
 
-from ggdp.reproduction import cifar_table, cifar_training, fixed_settings, training_accuracy
+from ggdp.reproduction import fixed_settings, review_accuracy, training_accuracy
 from ggdp.reproduction.backends import Workers
 from ggdp.reproduction.experiment import Agreement
+from ggdp.reproduction.measured import measured
 from ggdp.reproduction.reproduce import Place, Skipped, reproduce
 from ggdp.reproduction.training_sweep import at_budget, best_rows, gaussian_is_best, sweep_cells
 
@@ -28,10 +29,10 @@ SETTINGS = {
 FIRST_EPSILON = {1.0: 0.4, 2.0: 0.6, 3.0: 1.4}
 
 
-def made_up(lead_of_gaussian=0.015, noise=0.001, clip_effect=0.01):
+def made_up(lead_of_gaussian=0.015, noise=0.001, clip_effect=0.01, settings=SETTINGS):
     """Results of every cell: accuracy rises by 0.01 an epoch, epsilon by 0.5."""
     results = []
-    for cell in sweep_cells(SETTINGS):
+    for cell in sweep_cells(settings):
         config = cell.config
         if cell.task.endswith(":spent"):
             results.append({"epsilons": [FIRST_EPSILON[config["beta"]] + 0.5 * epoch for epoch in range(3)]})
@@ -145,87 +146,25 @@ def test_a_real_cell_trains_within_its_epsilon_and_repeats_itself():
     assert best_rows(runs, [2.0], epsilons[0])[0]["accuracy"] == accuracies[0]
 
 
-TABLE = {"epsilons": [1.0], "paper": {"beta-DP-SGD": [0.637], "DP-SGD, RDP": [0.603]}, "measured": "made up"}
+def test_one_run_of_each_decides_nothing():
+    settings = SETTINGS | {"task": "adult", "repeats": 1}
+    results = made_up(settings=settings)
+    numbers = training_accuracy.EXPERIMENT.numbers(settings, results)
+    verdicts = training_accuracy.EXPERIMENT.findings(settings, numbers)
+    undecided = {key for key, found in verdicts.items() if found.agreement is Agreement.UNDECIDED}
+    assert undecided == {"gaussian", "weak", "deviation"}
 
 
-def table(gaussian, other, monkeypatch):
-    rows = [
-        {"setting": "beta2", "beta": 2.0, "accuracy": gaussian},
-        {"setting": "beta1.33-norm2", "beta": 1.33, "norm": 2.0, "accuracy": other},
-    ]
-    shared = {"epsilon": 1.0, "accuracy_std": 0.001, "runs": 3, "certified_epsilon": 1.0}
-    record = {"results": [row | shared for row in rows], "versions": {}}
-    monkeypatch.setattr(cifar_table, "measured", lambda name: record)
-    numbers = cifar_table.EXPERIMENT.numbers(TABLE, [])
-    return numbers, {
-        key: found.agreement for key, found in cifar_table.EXPERIMENT.findings(TABLE, numbers).items()
-    }
-
-
-def test_the_verdicts_of_table_1_follow_the_record(monkeypatch):
-    numbers, verdicts = table(0.64, 0.60, monkeypatch)
-    assert set(verdicts.values()) == {Agreement.AGREES}
-    assert cifar_table.EXPERIMENT.headline(numbers)["beta2, epsilon = 1"] == 0.64
-    (picture,) = cifar_table.EXPERIMENT.pictures(TABLE, numbers).values()
-    assert [axes.get_title(loc="left") for axes in picture.axes] == ["clipped in l_2"]
-    assert set(table(0.60, 0.65, monkeypatch)[1].values()) == {Agreement.DIFFERS}
-
-
-RUNS = {
-    "epsilons": [1.0, 2.0],
-    "training": {
-        "device": "cpu",
-        "standardisation_noise": 32.0,
-        "order_weights": [1.0, 1.0, 0.5],
-        "shared": {
-            "delta": 1e-6,
-            "batch_size": 64,
-            "momentum": 0.9,
-            "averages": [0.9],
-            "clip_norm": 0.1,
-            "learning_rate": 1.0,
-            "norm": 2.0,
-        },
-        "epochs": {"1": 1, "2": 1},
-        "settings": {"beta2": {"beta": 2.0}},
-        "repeats": 2,
-    },
-}
-
-
-def test_the_runs_of_table_1_ask_for_a_gpu_and_are_averaged():
-    cells = cifar_training.training_cells(RUNS)
-    assert [cell.needs_gpu for cell in cells] == [True] * 4
-    assert [cell.config["repeat"] for cell in cells] == [1, 1, 2, 2]
-    results = [{"accuracy": accuracy, "epsilon": 0.9, "norm": 2.0} for accuracy in (0.6, 0.7, 0.62, 0.72)]
-    first, second = cifar_training.rows_of(RUNS, results)
-    assert (first["epsilon"], first["accuracy"], first["runs"]) == (1.0, pytest.approx(0.61), 2)
-    assert (second["epsilon"], second["accuracy"]) == (2.0, pytest.approx(0.71))
-    assert first["accuracy_std"] == pytest.approx(0.02 / 2**0.5)
-    assert cifar_training.training_cells(RUNS | {"training": None}) == []
-
-
-def test_a_cell_of_table_1_trains_within_its_budget(monkeypatch):
-    import torch
-
-    from ggdp.training import tasks
-
-    # Another task in its place: features of images take seconds.
-    made_up = tasks.load_task("digits", synthetic=True, generator=torch.Generator().manual_seed(1))
-    monkeypatch.setattr(tasks, "load_task", lambda name, **asked: made_up)
-    cifar_training._features.cache_clear()
-    found = cifar_training.training_cells(RUNS)[0].result()
-    cifar_training._features.cache_clear()
-    assert 0.0 < found["epsilon"] <= 1.0
-    assert 0.0 <= found["accuracy"] <= 1.0
-
-
-def test_without_a_record_table_1_is_skipped_with_a_line(tmp_path, monkeypatch):
-    monkeypatch.setattr("ggdp.reproduction.reproduce.measured", lambda name: None)
+def test_the_reviews_ask_for_a_gpu_and_without_one_are_read_from_their_record(tmp_path, monkeypatch):
     monkeypatch.setattr("ggdp.reproduction.backends._cuda_is_here", lambda: False)
-    found = reproduce(cifar_table.EXPERIMENT, Place(tmp_path), workers=Workers("sequential"))
-    assert isinstance(found, Skipped)
-    assert "no record table1_cifar10 of a GPU run" in found.why
+    experiment = review_accuracy.EXPERIMENT
+    cells = experiment.cells(experiment.config.chosen(False))
+    assert cells
+    assert all(cell.needs_gpu and cell.config["device"] == "cuda" for cell in cells)
+    for data in (None, tmp_path):
+        found = reproduce(experiment, Place(tmp_path, data), workers=Workers("sequential"))
+        assert "this command trained nothing" in found["numbers"]["notes"][0]
+        assert found["numbers"]["budgets"] == measured("fig6_imdb")["numbers"]["budgets"]
 
 
 def test_without_an_optional_package_a_figure_is_skipped_with_a_line(tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ _MODULES = {
     "fig4": "tail_weight",
     "fig5": "hardmax",
     "fig6": "training_accuracy",
+    "fig6_imdb": "review_accuracy",
     "table1": "cifar_table",
     "fig8": "fixed_settings",
     "speed": "sampling_speed",

@@ -3,6 +3,7 @@
 
 import json
 import platform
+import sys
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -70,6 +71,9 @@ def versions() -> dict[str, str]:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
+    torch = sys.modules.get("torch")  # where no figure needed it, nor do its numbers
+    if torch is not None and torch.cuda.is_available():
+        found["GPU"] = torch.cuda.get_device_name()
     return found
 
 

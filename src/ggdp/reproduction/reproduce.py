@@ -62,10 +62,6 @@ def reproduce(
     if absent:
         return Skipped(experiment.name, f"needs {', '.join(absent)}, not installed here")
     settings = experiment.config.chosen(quick)
-    if experiment.needs_record and measured(settings["measured"]) is None:
-        return Skipped(
-            experiment.name, f"no record {settings['measured']} of a GPU run is kept with this package"
-        )
     files = experiment.files(settings)
     if files:
         missing = _missing(files, place.data)
@@ -73,15 +69,19 @@ def reproduce(
             return Skipped(experiment.name, missing)
         settings["data"] = {file: _digest(_found(place.data, file)) for file in files}
     start = time.perf_counter()
-    from_record = experiment.needs_record and place.data is None
-    cells = [] if from_record else experiment.cells(settings)
+    cells = [] if experiment.needs_record and place.data is None else experiment.cells(settings)
     swept = sweep(cells, place.cells(experiment), workers=workers, data=place.data, on_progress=on_progress)
-    if swept.num_left_out == len(cells) > 0 and not experiment.needs_record:
-        return Skipped(experiment.name, "all its cells need a CUDA device, and no worker has one")
+    whole = bool(cells) and swept.num_left_out == 0
+    if not whole and not experiment.needs_record:
+        return Skipped(experiment.name, "its cells need a CUDA device, and no worker has one")
+    if not whole and measured(settings["measured"]) is None:
+        return Skipped(
+            experiment.name, f"no record {settings['measured']} of a GPU run is kept with this package"
+        )
     record = made_record(
         experiment,
         settings,
-        swept.records,
+        swept.records if whole else (),  # a part is no table: then all of it is read from the record
         quick=quick,
         num_reused=swept.num_reused,
         wall_seconds=time.perf_counter() - start,

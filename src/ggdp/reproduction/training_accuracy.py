@@ -103,17 +103,18 @@ def _verdicts(settings: Settings, numbers: Numbers) -> dict[str, Finding]:
             f"(beta = 2: {100 * gaussian['accuracy']:.2f} +- {100 * gaussian['std']:.2f}%)"
         )
     first = list(numbers["least epsilon of the first epoch"].items())
+    decided = bool(verdicts) and settings["repeats"] > 1  # one run has no error to compare with
     return {
         "gaussian": Finding(
             f"Best of beta in [1, 2] at {'; '.join(told)}. A lead within two standard errors is none.",
-            Agreement.of_all(verdicts) if verdicts else Agreement.UNDECIDED,
+            Agreement.of_all(verdicts) if decided else Agreement.UNDECIDED,
         ),
         "weak": Finding(
             f"Over beta in [1, 2] accuracy moves by {100 * min(spreads):.2f} to {100 * max(spreads):.2f} "
             "percentage points."
             if spreads
             else "No budget holds two exponents.",
-            Agreement.of(max(spreads) <= _WEAK) if spreads else Agreement.UNDECIDED,
+            Agreement.of(max(spreads) <= _WEAK) if decided else Agreement.UNDECIDED,
         ),
         "deviation": _deviation(numbers["median std"], settings),
         "missing": Finding(
@@ -135,7 +136,8 @@ def _deviation(median: float | None, settings: Settings) -> Finding:
     )
 
 
-def _pictures(settings: Settings, numbers: Numbers) -> dict[str, "Figure"]:
+def accuracy_by_beta(settings: Settings, numbers: Numbers) -> "Figure":
+    """Accuracy against the exponent, a line for each budget."""
     from ggdp.reporting.accuracy_figure import accuracy_figure
 
     curves = [
@@ -144,9 +146,8 @@ def _pictures(settings: Settings, numbers: Numbers) -> dict[str, "Figure"]:
         if budget["rows"]
     ]
     title = f"{settings['task']}, delta = {settings['delta']:g}, clipped in l_{settings['norm']:g}"
-    return {
-        "fig6": accuracy_figure([(title, curves)], f"test accuracy (%), +- 1 std of {settings['repeats']}")
-    }
+    repeats = f"+- 1 std of {settings['repeats']}" if settings["repeats"] > 1 else "one run each"
+    return accuracy_figure([(title, curves)], f"test accuracy (%), {repeats}")
 
 
 def training_files(settings: Settings) -> tuple[str, ...]:
@@ -160,7 +161,7 @@ EXPERIMENT = Experiment(
     numbers=_numbers,
     headline=_headline,
     findings=_findings,
-    pictures=_pictures,
+    pictures=lambda settings, numbers: {"fig6": accuracy_by_beta(settings, numbers)},
     files=training_files,
     packages=("torch", "sklearn"),
     kept_with="training",

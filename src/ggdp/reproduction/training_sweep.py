@@ -53,7 +53,7 @@ def _prepared(config: Mapping[str, Any], surroundings: Surroundings) -> Any:
     names = (*_PLANNED, "clip_norm", "learning_rate", "momentum")
     first, second = (int(word) >> 1 for word in surroundings.seed.generate_state(2, np.uint64))
     return prepare(
-        _task(config["task"], surroundings.data),
+        _task(config["task"], surroundings.data, config.get("device", "cpu")),
         RunSettings(**{name: config[name] for name in names if name in config}),
         generator=torch.Generator().manual_seed(first),
         weights=torch.Generator().manual_seed(second),
@@ -83,11 +83,11 @@ def _accuracies(run: Any, config: Mapping[str, Any]) -> list[float]:
 
 
 @functools.cache
-def _task(name: str, data: Path | None) -> Any:
+def _task(name: str, data: Path | None, device: str) -> Any:
     """The data, read once in each worker."""
     from ggdp.training.tasks import load_task
 
-    return load_task(name, data=None if name == "digits" else data)
+    return load_task(name, data=None if name == "digits" else data, device=device)
 
 
 def sweep_cells(settings: Settings) -> list[Cell]:
@@ -96,26 +96,30 @@ def sweep_cells(settings: Settings) -> list[Cell]:
 
 
 def _spent_cells(settings: Settings) -> list[Cell]:
-    names = ("task", "norm", "delta", "batch_size", "epochs", "data")
+    names = ("task", "device", "norm", "delta", "batch_size", "epochs", "data")
     shared = {name: settings[name] for name in names if name in settings}
     return [
-        Cell(f"{__name__}:spent", {**shared, "beta": beta, "noise_multiplier": multiplier})
+        _cell("spent", {**shared, "beta": beta, "noise_multiplier": multiplier})
         for beta in settings["betas"]
         for multiplier in settings["noise_multipliers"]
     ]
 
 
 def _trained_cells(settings: Settings) -> list[Cell]:
-    names = ("task", "norm", "delta", "batch_size", "epochs", "momentum", "patience", "data")
+    names = ("task", "device", "norm", "delta", "batch_size", "epochs", "momentum", "patience", "data")
     shared = {name: settings[name] for name in names if name in settings}
     values = itertools.product(*(settings[name] for name in GRID.values()))
     grid = [dict(zip(GRID, chosen, strict=True)) for chosen in values]
     return [
-        Cell(f"{__name__}:trained", {**shared, "beta": beta, **chosen, "repeat": repeat})
+        _cell("trained", {**shared, "beta": beta, **chosen, "repeat": repeat})
         for repeat in range(settings["repeats"])
         for beta in settings["betas"]
         for chosen in grid
     ]
+
+
+def _cell(function: str, config: Mapping[str, Any]) -> Cell:
+    return Cell(f"{__name__}:{function}", config, needs_gpu=config.get("device", "cpu") != "cpu")
 
 
 def runs_of(settings: Settings, results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

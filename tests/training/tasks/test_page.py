@@ -48,11 +48,11 @@ def test_the_error_of_a_mean_is_as_the_page_says():
 
 
 def test_the_accuracies_of_the_page_are_those_of_the_record():
-    record = measured("table1_cifar10")
-    ours = [row["accuracy"] for row in record["results"] if row["setting"] == "beta2"]
-    told = re.search(r"reaches ([\d.]+) / ([\d.]+) / ([\d.]+) %", PAGE)
-    assert [float(number) for number in told.groups()] == [round(100.0 * value, 1) for value in ours]
-    search = {row["name"]: row["accuracy"] for row in record["search"]}
+    numbers = measured("table1_cifar10")["numbers"]
+    rows = [row for row in numbers["rows"] if row["setting"] == "beta2"]
+    for pattern, score in ((r"reaches (.*?) %", "accuracy"), (r"are right for (.*?) %", "mirrored_accuracy")):
+        told = re.search(pattern, PAGE).group(1).split(" / ")
+        assert told == [f"{100.0 * row[score]:.1f}" for row in rows]
+    tried = {row["change"]: row["accuracy"] for row in numbers["tried"] if row["setting"] == "beta2"}
     told = re.search(r"from ([\d.]+) % to ([\d.]+) %", PAGE)
-    steps = [search["search-start"], search["search-start-order2half"]]
-    assert [float(number) for number in told.groups()] == [round(100.0 * value, 1) for value in steps]
+    assert list(told.groups()) == [f"{100.0 * tried[change]:.1f}" for change in ("order 2 in full", "")]
