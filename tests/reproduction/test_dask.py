@@ -49,8 +49,10 @@ def test_cells_that_need_a_gpu_go_to_the_workers_that_have_one(tmp_path, cluster
     assert [result["x"] for result in found.results] == [0, 1, 2, 3]
 
 
-def test_without_an_address_a_cluster_of_this_machine_is_started_and_has_no_gpu(tmp_path):
+@pytest.mark.parametrize("has_gpu", [False, True])
+def test_without_an_address_a_cluster_is_started_with_what_this_machine_has(tmp_path, monkeypatch, has_gpu):
+    monkeypatch.setattr("ggdp.reproduction.backends._cuda_is_here", lambda: has_gpu)
     cells = [Cell("sweep_tasks:draw", {"x": x}, needs_gpu=x == 3) for x in range(4)]
     found = sweep(cells, tmp_path, workers=Workers("dask", 1))
-    assert [result["x"] for result in found.results] == [0, 1, 2]
-    assert found.num_left_out == 1
+    assert [result["x"] for result in found.results] == [0, 1, 2, 3][: 3 + has_gpu]
+    assert found.num_left_out == 1 - has_gpu

@@ -88,16 +88,18 @@ def crew(workers: Workers) -> Iterator[Crew]:
             described = client.scheduler_info(n_workers=-1)["workers"].values()
             has_gpu = any(worker.get("resources", {}).get("GPU", 0) > 0 for worker in described)
             plain = {"backend": "dask", "client": client}
-            yield Crew(plain, {**plain, "resources": {"GPU": 1}} if has_gpu else None)
+            asking = {**plain, "resources": {"GPU": 1}} if has_gpu else None
+            yield Crew(plain, asking if workers.address else _gpu_of_this_machine())
     elif workers.backend is BackendName.RAY:
-        with _ray(workers) as has_gpu:
-            plain = {"backend": "ray", "n_jobs": workers.jobs}
-            gpu = {**plain, "ray_remote_args": {"num_gpus": 1}} if has_gpu else None
-            yield Crew(plain, gpu, round_size=2 * workers.jobs)
+        with _ray(workers) as (num_cpus, num_gpus):
+            # A pool of more workers than there is room for would wait for ever.
+            jobs = num_cpus if workers.address else min(workers.jobs, num_cpus)
+            gpu = {"backend": "ray", "n_jobs": min(jobs, num_gpus), "ray_remote_args": {"num_gpus": 1}}
+            plain = {"backend": "ray", "n_jobs": jobs}
+            yield Crew(plain, gpu if num_gpus else None, round_size=2 * jobs)
     else:
         plain = {"backend": str(workers.backend), "n_jobs": workers.jobs}
-        # One device, one cell at a time: two would share its memory.
-        yield Crew(plain, {"backend": "sequential", "n_jobs": 1} if _cuda_is_here() else None)
+        yield Crew(plain, _gpu_of_this_machine())
 
 
 @contextlib.contextmanager
@@ -115,7 +117,8 @@ def _dask_client(workers: Workers) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def _ray(workers: Workers) -> Iterator[bool]:
+def _ray(workers: Workers) -> Iterator[tuple[int, int]]:
+    """Start or find Ray; the numbers of its processors and GPUs."""
     ray = _installed("ray", "backend ray needs Ray; try pip install 'ray[default]'")
     started = not ray.is_initialized()
     if started:
@@ -123,7 +126,8 @@ def _ray(workers: Workers) -> Iterator[bool]:
         ray.init(address=workers.address, **local)
     importlib.import_module("ray.util.joblib").register_ray()
     try:
-        yield ray.cluster_resources().get("GPU", 0.0) > 0.0
+        resources = ray.cluster_resources()
+        yield int(resources["CPU"]), int(resources.get("GPU", 0.0))
     finally:
         if started:
             ray.shutdown()
@@ -134,6 +138,11 @@ def _installed(package: str, otherwise: str) -> Any:
         return importlib.import_module(package)
     except ModuleNotFoundError:
         raise ValueError(otherwise) from None
+
+
+def _gpu_of_this_machine() -> dict[str, Any] | None:
+    """One device, one cell at a time: two would share its memory."""
+    return {"backend": "sequential", "n_jobs": 1} if _cuda_is_here() else None
 
 
 def _cuda_is_here() -> bool:

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same sweep on a real Ray cluster of this machine; collected where Ray is installed."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from ggdp.reproduction.backends import Workers, crew
+from ggdp.reproduction.cell import Cell
+from ggdp.reproduction.sweep import SweepError, sweep
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own, of sockets and processes it leaves to the end
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    import ray
+
+    # A GPU to ask for; the cells of these tests use no device. Workers find the cells' functions.
+    found = {"env_vars": {"PYTHONPATH": os.pathsep.join(str(ROOT / name) for name in ("src", "tests"))}}
+    ray.init(num_cpus=2, num_gpus=1, include_dashboard=False, runtime_env=found)
+    yield Workers("ray", 2)
+    ray.shutdown()
+
+
+def test_a_sweep_outlives_a_killed_worker_with_the_same_numbers(tmp_path, cluster):
+    (tmp_path / "seen").mkdir()
+    cells = [Cell("sweep_tasks:draw_and_tell", {"x": x, "seconds": 0.2}) for x in range(20)]
+    killed = []
+
+    def kill_one(finished, total):
+        if finished >= 4 and not killed:
+            killed.append(int(min((tmp_path / "seen").iterdir()).stem))
+            os.kill(killed[0], signal.SIGKILL)
+
+    def swept():
+        return sweep(cells, tmp_path / "ray", workers=cluster, data=tmp_path / "seen", on_progress=kill_one)
+
+    try:
+        found = swept()
+    except SweepError:  # a round that was on the way is lost; what had ended is kept
+        found = swept()
+        assert found.num_reused >= 4
+    assert len(killed) == 1
+    assert killed[0] != os.getpid()
+    alone = sweep(cells, tmp_path / "alone", workers=Workers("threading", 8), data=tmp_path / "seen")
+    assert found.results == alone.results
+
+
+def test_cells_that_need_a_gpu_ask_for_one(tmp_path, cluster):
+    with crew(cluster) as ready:
+        assert ready.has_gpu
+    cells = [Cell("sweep_tasks:draw", {"x": x}, needs_gpu=x % 2 == 1) for x in range(4)]
+    found = sweep(cells, tmp_path, workers=cluster)
+    assert found.num_left_out == 0
+    assert [result["x"] for result in found.results] == [0, 1, 2, 3]
