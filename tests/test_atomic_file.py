@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
+"""A file is replaced whole; what is at its path and is no file stays, and the error names the path."""
+
 import os
+import stat
 
 import pytest
 
@@ -23,8 +26,9 @@ def test_a_failure_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full_disk)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="No space left") as refusal:
         write_atomically(target, "new")
+    assert refusal.value.filename == str(target)
     assert target.read_text() == "old"
     assert list(tmp_path.iterdir()) == [target]
 
@@ -33,3 +37,77 @@ def test_the_error_names_the_file_that_was_asked_for(tmp_path):
     with pytest.raises(FileNotFoundError) as refusal:
         write_atomically(tmp_path / "no" / "file", "text")
     assert refusal.value.filename == str(tmp_path / "no" / "file")
+
+
+def test_behind_a_link_the_file_is_replaced_and_the_link_stays(tmp_path):
+    (tmp_path / "real").mkdir()
+    target, link = tmp_path / "real" / "file", tmp_path / "link"
+    target.write_text("old")
+    link.symlink_to("real/file")
+    write_atomically(link, "new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+    assert list((tmp_path / "real").iterdir()) == [target]
+
+
+def test_behind_a_link_to_nothing_a_file_is_made(tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to("file")
+    write_atomically(link, "new")
+    assert link.is_symlink()
+    assert (tmp_path / "file").read_text() == "new"
+
+
+@pytest.mark.parametrize(("secret", "mode"), [(True, 0o600), (False, 0o640)])
+def test_who_may_read_is_decided_by_secret_and_umask_also_behind_a_link(tmp_path, secret, mode):
+    target, link = tmp_path / "file", tmp_path / "link"
+    target.write_text("old")
+    target.chmod(0o666)
+    link.symlink_to(target)
+    before = os.umask(0o027)
+    try:
+        write_atomically(link, "new", secret=secret)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(target.stat().st_mode) == mode
+
+
+def test_a_pipe_is_refused_and_left_in_place(tmp_path):
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    for path in (pipe, link):
+        with pytest.raises(OSError, match="it is not a regular file") as refusal:
+            write_atomically(path, "text")
+        assert refusal.value.filename == str(path)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert sorted(tmp_path.iterdir()) == [link, pipe]
+
+
+def test_a_folder_is_refused_by_its_own_name(tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with pytest.raises(IsADirectoryError, match="it is a folder") as refusal:
+        write_atomically(folder, "text")
+    assert refusal.value.filename == str(folder)
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def test_links_in_a_circle_are_refused(tmp_path):
+    (tmp_path / "one").symlink_to("two")
+    (tmp_path / "two").symlink_to("one")
+    with pytest.raises(OSError) as refusal:
+        write_atomically(tmp_path / "one", "text")
+    assert refusal.value.filename == str(tmp_path / "one")
+    assert (tmp_path / "one").is_symlink()
+
+
+def test_an_error_of_the_rename_names_the_file_that_was_asked_for(tmp_path, monkeypatch):
+    def refused(source, target):
+        raise PermissionError(13, "Permission denied", source, None, target)
+
+    monkeypatch.setattr(os, "replace", refused)
+    with pytest.raises(PermissionError) as refusal:
+        write_atomically(tmp_path / "file", "text")
+    assert (refusal.value.filename, refusal.value.filename2) == (str(tmp_path / "file"), None)
+    assert list(tmp_path.iterdir()) == []
