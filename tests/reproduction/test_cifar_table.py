@@ -9,11 +9,15 @@ import pytest
 from ggdp.reproduction import cifar_table, cifar_training
 from ggdp.reproduction.backends import Workers
 from ggdp.reproduction.cell_store import CellStore
+from ggdp.reproduction.data_files import folder_digest
 from ggdp.reproduction.experiment import Agreement
 from ggdp.reproduction.measured import measured
 from ggdp.reproduction.reproduce import Place, Skipped, reproduce
 
-TABLE = {"epsilons": [1.0], "paper": {"beta-DP-SGD": [0.637], "DP-SGD, RDP": [0.603]}}
+TABLE = {
+    "epsilons": [1.0],
+    "paper": {"beta-DP-SGD": [0.637], "beta-DP-SGD std": [0.001], "runs": 3, "DP-SGD, RDP": [0.603]},
+}
 RUNS = {
     "epsilons": [1.0, 2.0],
     "training": {
@@ -57,12 +61,15 @@ def test_the_verdicts_follow_the_accuracies():
     (picture,) = cifar_table.EXPERIMENT.pictures(TABLE, numbers).values()
     assert [axes.get_title(loc="left") for axes in picture.axes] == ["clipped in l_2"]
     assert set(verdicts(0.60, 0.65)[1].values()) == {Agreement.DIFFERS}
+    assert verdicts(0.6345, 0.60)[1]["accuracy"] == Agreement.DIFFERS
+    assert verdicts(0.6365, 0.60)[1]["accuracy"] == Agreement.AGREES
+    assert verdicts(0.64, 0.642)[1]["gaussian"] == Agreement.DIFFERS
 
 
 def made_up():
     """Accuracies of the six runs of the table, then of the two that were tried."""
     values = (0.6, 0.7, 0.5, 0.55, 0.62, 0.72, 0.71, 0.69)
-    shared = {"epsilon": 0.9, "norm": 2.0, "noise_multiplier": 5.0, "method": "made up"}
+    shared = {"epsilon": 0.9, "lower_epsilon": 0.8, "norm": 2.0, "noise_multiplier": 5.0, "method": "made up"}
     return [
         {"accuracy": value, "best_accuracy": value + 0.01, "mirrored_accuracy": value + 0.02, **shared}
         for value in values
@@ -87,6 +94,7 @@ def test_what_was_tried_is_told_against_the_choice():
     numbers = cifar_table.EXPERIMENT.numbers(RUNS, made_up())
     assert [(row["change"], row["accuracy"]) for row in numbers["tried"]] == [("", 0.71), ("slower", 0.69)]
     assert "beta2: slower -2.0" in numbers["notes"][1]
+    assert "no less than 89% of it (beta2)" in numbers["notes"][2]
 
 
 def test_a_score_that_some_run_lacks_is_not_averaged():
@@ -119,24 +127,30 @@ def test_without_a_record_the_table_is_skipped_with_a_line(tmp_path, monkeypatch
     assert "no record table1_cifar10 of a GPU run" in found.why
 
 
+def kept_elsewhere(tmp_path, number):
+    """A data folder, and the first runs of the table as another machine has left them."""
+    experiment, place = cifar_table.EXPERIMENT, Place(tmp_path, tmp_path)
+    data = tmp_path / experiment.folders[0]
+    data.mkdir()
+    (data / "images").write_text("made up")
+    store = CellStore(place.cells(experiment, folder_digest(data)))
+    for cell in experiment.cells(experiment.config.chosen(False))[:number]:
+        store.write(cell, made_up()[0], 1.0)
+    return place
+
+
 def test_a_part_of_the_runs_is_no_table(tmp_path, monkeypatch):
     monkeypatch.setattr("ggdp.reproduction.backends._cuda_is_here", lambda: False)
-    experiment = cifar_table.EXPERIMENT
-    place = Place(tmp_path, tmp_path)
-    cells = experiment.cells(experiment.config.chosen(False))
-    CellStore(place.cells(experiment)).write(cells[0], made_up()[0], 1.0)
-    found = reproduce(experiment, place, workers=Workers("sequential"))
+    place = kept_elsewhere(tmp_path, 1)
+    found = reproduce(cifar_table.EXPERIMENT, place, workers=Workers("sequential"))
     assert found["numbers"]["rows"] == measured("table1_cifar10")["numbers"]["rows"]
     assert "this command trained nothing" in found["numbers"]["notes"][0]
 
 
 def test_all_runs_from_elsewhere_make_the_table_without_a_gpu(tmp_path, monkeypatch):
     monkeypatch.setattr("ggdp.reproduction.backends._cuda_is_here", lambda: False)
-    experiment = cifar_table.EXPERIMENT
-    place = Place(tmp_path, tmp_path)
-    for cell in experiment.cells(experiment.config.chosen(False)):
-        CellStore(place.cells(experiment)).write(cell, made_up()[0], 1.0)
-    found = reproduce(experiment, place, workers=Workers("sequential"))
+    place = kept_elsewhere(tmp_path, None)
+    found = reproduce(cifar_table.EXPERIMENT, place, workers=Workers("sequential"))
     assert {row["accuracy"] for row in found["numbers"]["rows"]} == {0.6}
 
 

@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from ggdp.reproduction.accuracy_comparison import row_of
 from ggdp.reproduction.cell import Cell, Surroundings
 from ggdp.reproduction.experiment import Settings
 
 _SCORES = ("accuracy", "best_accuracy", "mirrored_accuracy")
-_KEPT = (*_SCORES, "epsilon", "norm", "method", "noise_multiplier", "steps")
+_KEPT = (*_SCORES, "epsilon", "lower_epsilon", "norm", "method", "noise_multiplier", "steps")
 _TRIAL = 0  # the repetition of what was tried; those of the table count from 1
 
 
@@ -107,13 +108,12 @@ def rows_of(settings: Settings, results: Sequence[Mapping[str, Any]]) -> list[di
             "beta": settings["training"]["settings"][name]["beta"],
             "norm": found[0]["norm"],
             "epsilon": epsilon,
-            "runs": len(found),
-            "accuracy": float(np.mean([result["accuracy"] for result in found])),
-            "std": float(np.std([result["accuracy"] for result in found], ddof=1)) if len(found) > 1 else 0.0,
+            **row_of([result["accuracy"] for result in found]),
             "best_accuracy": _mean([result["best_accuracy"] for result in found]),
             "mirrored_accuracy": _mean([result.get("mirrored_accuracy") for result in found]),
             "noise_multiplier": found[0]["noise_multiplier"],
             "certified_epsilon": max(result["epsilon"] for result in found),
+            "lower_epsilon": min(result["lower_epsilon"] for result in found),
             "method": found[0]["method"],
         }
         for (name, epsilon), found in groups.items()

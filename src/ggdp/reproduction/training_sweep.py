@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from ggdp.reproduction.accuracy_comparison import error_bars, row_of
 from ggdp.reproduction.cell import Cell, Surroundings
 from ggdp.reproduction.experiment import Settings
 
@@ -30,7 +31,8 @@ def spent(config: Mapping[str, Any], surroundings: Surroundings) -> dict[str, An
     plan = _prepared({**config, "clip_norm": 1.0}, surroundings).private.plan
     ends = [epoch * plan.steps_per_epoch for epoch in range(1, config["epochs"] + 1)]
     bounds = [plan.epsilon(steps) for steps in ends]
-    return {"epsilons": [bound.upper for bound in bounds], "steps": ends, "method": bounds[-1].method}
+    certified = {"epsilons": [bound.upper for bound in bounds], "lower": [bound.lower for bound in bounds]}
+    return {**certified, "steps": ends, "method": bounds[-1].method}
 
 
 def trained(config: Mapping[str, Any], surroundings: Surroundings) -> dict[str, Any]:
@@ -124,18 +126,39 @@ def _cell(function: str, config: Mapping[str, Any]) -> Cell:
 
 def runs_of(settings: Settings, results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Each setting of each exponent with its epsilons and repetitions, from the results of the cells."""
-    budgets, trainings = _spent_cells(settings), _trained_cells(settings)
-    epsilons = {
-        (cell.config["beta"], cell.config["noise_multiplier"]): result["epsilons"]
-        for cell, result in zip(budgets, results, strict=False)
-    }
+    trainings = _trained_cells(settings)
+    spending = _spending(settings, results)
     runs: dict[tuple[float, ...], dict[str, Any]] = {}
-    for cell, result in zip(trainings, results[len(budgets) :], strict=True):
+    for cell, result in zip(trainings, results[-len(trainings) :], strict=True):
         chosen = {name: cell.config[name] for name in ("beta", *GRID)}
-        curve = epsilons[chosen["beta"], chosen["noise_multiplier"]]
-        run = runs.setdefault(tuple(chosen.values()), {**chosen, "epsilons": curve, "repeats": []})
+        epsilons = spending[chosen["beta"], chosen["noise_multiplier"]]["epsilons"]
+        run = runs.setdefault(tuple(chosen.values()), {**chosen, "epsilons": epsilons, "repeats": []})
         run["repeats"].append(result["accuracies"])
     return list(runs.values())
+
+
+def _spending(
+    settings: Settings, results: Sequence[Mapping[str, Any]]
+) -> dict[tuple[float, float], Mapping[str, Any]]:
+    """What `spent` gave, by exponent and noise multiplier."""
+    return {
+        (cell.config["beta"], cell.config["noise_multiplier"]): result
+        for cell, result in zip(_spent_cells(settings), results, strict=False)
+    }
+
+
+def certified_at_the_end(settings: Settings, results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Between which bounds epsilon lies after the last epoch: how much the accountant itself costs."""
+    return [
+        {
+            "beta": beta,
+            "noise_multiplier": multiplier,
+            "lower": found["lower"][-1],
+            "upper": found["epsilons"][-1],
+            "method": found["method"],
+        }
+        for (beta, multiplier), found in _spending(settings, results).items()
+    ]
 
 
 def at_budget(run: Mapping[str, Any], epsilon: float) -> list[float]:
@@ -161,34 +184,10 @@ def best_rows(
         ]
         if not scored:
             continue
-        mean, values, run = max(scored, key=lambda entry: entry[0])
-        std = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-        rows.append(
-            {
-                "beta": beta,
-                "epsilon": epsilon,
-                "accuracy": mean,
-                "std": std,
-                "standard_error": std / float(np.sqrt(len(values))),
-                "runs": len(values),
-                **{name: run[name] for name in GRID},
-            }
-        )
+        _, values, run = max(scored, key=lambda entry: entry[0])
+        setting = {name: run[name] for name in GRID}
+        rows.append({"beta": beta, "epsilon": epsilon, **row_of(values), **setting})
     return rows
-
-
-def gaussian_is_best(rows: Sequence[Mapping[str, Any]]) -> bool | None:
-    """Whether no exponent in [1, 2) beats beta = 2 by more than two standard errors; None without both."""
-    gaussian = [row for row in rows if row["beta"] == 2.0]
-    others = [row for row in rows if 1.0 <= row["beta"] < 2.0]
-    if not gaussian or not others:
-        return None
-    mine = gaussian[0]
-    return all(
-        other["accuracy"] - mine["accuracy"]
-        <= 2.0 * float(np.hypot(other["standard_error"], mine["standard_error"]))
-        for other in others
-    )
 
 
 def curve_of(rows: Sequence[Mapping[str, Any]], label: str) -> dict[str, Any]:
@@ -197,5 +196,5 @@ def curve_of(rows: Sequence[Mapping[str, Any]], label: str) -> dict[str, Any]:
         "label": label,
         "betas": [row["beta"] for row in rows],
         "values": [row["accuracy"] for row in rows],
-        "errors": [row["std"] for row in rows],
+        "errors": error_bars(rows),
     }

@@ -41,7 +41,8 @@ def training_cell(
     Returns:
         `accuracy`, at the end of the run; `mirrored_accuracy`, of predictions averaged over an image and its
         mirror image, which processes what was released and costs nothing; `best_accuracy`, of the best epoch,
-        as the paper reports; `epsilon` spent, certified, preprocessing included; `noise_multiplier`;
+        as the paper reports; `epsilon` spent, certified, preprocessing included, and its `lower_epsilon`,
+        below which it cannot be; `noise_multiplier`;
         `seconds`; and `epochs`, a row for each, with the accuracy of further averages in their order.
     """
     settings = RunSettings(
@@ -65,6 +66,7 @@ def training_cell(
         "accuracy": report.last.score,
         "best_accuracy": report.best.score,
         "epsilon": report.last.epsilon,
+        "lower_epsilon": report.last.epsilon_lower,
         "method": report.method,
         "noise_multiplier": report.plan.noise_multiplier,
         "norm": report.plan.p,
