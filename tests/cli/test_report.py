@@ -2,11 +2,12 @@
 """`ggdp report`: every record of the command line becomes a page; private numbers stay in their box."""
 
 import json
+import os
 import re
+import stat
 
 import pytest
 
-from ggdp.reporting.run_report import reports_of
 from ggdp.reporting.training_record import CHOICE_CAVEAT
 
 NASTY = "<script>alert('x')</script>"
@@ -80,6 +81,24 @@ def test_several_exponents_become_several_parts_of_one_page(ggdp, tmp_path, monk
         ggdp, tmp_path, ggdp("epsilon", "--beta", "1", "--beta", "2", *RUN, "--delta", "1e-6", "--json").out
     )
     assert page.count("The guarantee") == 2
+    headings = re.findall("<h1>(.*?)</h1>", page)
+    assert [heading.rpartition(", ")[2] for heading in headings] == ["beta = 1", "beta = 2"]
+    assert "beta = 1, and 1 more</title>" in page
+
+
+def test_a_page_of_a_vector_tells_its_norm_and_dimension(ggdp, tmp_path):
+    noise = ("--beta", "1.5", "--noise-multiplier", "2", "--dimension", "1000", "--norm", "2")
+    page = page_of(ggdp, tmp_path, ggdp("epsilon", *noise, "--delta", "1e-6", "--json").out)
+    assert "<th>norm of the sensitivity</th><td>l_2</td>" in page
+    assert "<th>dimension</th><td>1,000</td>" in page
+    assert "that the value is one number" not in page
+
+
+def test_a_page_of_a_curve_quotes_a_usual_delta_and_says_what_each_number_rests_on(ggdp, tmp_path):
+    page = page_of(ggdp, tmp_path, ggdp("curve", "--beta", "2", *RUN, "--points", "5", "--json").out)
+    assert "(0.227975, 1e-6)-differentially private" in page
+    assert "by this pair alone" in page
+    assert page.count("by all 5 pairs together") == 2  # beside the chance, and above the table
 
 
 def test_a_trained_model_shows_its_caveats_and_its_last_epsilon(ggdp, tmp_path):
@@ -137,6 +156,11 @@ def test_an_upper_bound_that_is_missing_is_no_guarantee(ggdp, tmp_path):
         json.dumps(TRAINED | {"plan": 3}),
         '{"epsilon": 1, "delta": 2, "method": "x", "adjacency": "add-remove"}',
         '{"epsilon": {"upper": 1}, "delta": 0.1, "method": "x", "adjacency": "sideways"}',
+        "[" * 100_000,
+        '{"plan": ' + "[" * 100_000,
+        json.dumps(TRAINED | {"task": "\ud800"}),
+        json.dumps(TRAINED | {"task": r"$\frac$"}),
+        json.dumps(TRAINED | {"rows": [TRAINED["rows"][0] | {"score": 10**400}]}),
     ],
 )
 def test_what_is_no_record_is_refused_in_one_line_and_nothing_is_written(ggdp, tmp_path, text):
@@ -144,6 +168,8 @@ def test_what_is_no_record_is_refused_in_one_line_and_nothing_is_written(ggdp, t
     refused = ggdp("report", tmp_path / "run.json", "--html", tmp_path / "run.html")
     assert refused.code == 2
     assert refused.err.count("\n") == 1
+    assert "run.json" in refused.err
+    assert refused.err.endswith("; give what --json printed\n")
     assert not (tmp_path / "run.html").exists()
 
 
@@ -153,6 +179,34 @@ def test_a_file_that_is_not_there_is_refused_in_one_line(ggdp, tmp_path):
     assert "nowhere.json" in refused.err
 
 
-def test_an_unknown_record_is_told_what_is_known():
-    with pytest.raises(ValueError, match=r"the --json output of epsilon, .* got an object with colour, size"):
-        reports_of({"size": 1, "colour": 2})
+def test_the_record_itself_is_never_overwritten(ggdp, tmp_path):
+    record, link = tmp_path / "run.json", tmp_path / "link.html"
+    record.write_text(json.dumps(TRAINED))
+    link.symlink_to(record)
+    for html in (record, link, tmp_path / "." / "run.json"):
+        refused = ggdp("report", record, "--html", html)
+        assert refused.code == 2
+        assert "--html must be another file than the record" in refused.err
+    assert json.loads(record.read_text()) == TRAINED
+
+
+def test_behind_a_link_the_page_is_written_and_the_link_stays(ggdp, tmp_path):
+    record, link = tmp_path / "run.json", tmp_path / "link.html"
+    record.write_text(json.dumps(TRAINED))
+    link.symlink_to("page.html")
+    assert ggdp("report", record, "--html", link).code == 0
+    assert link.is_symlink()
+    assert "The guarantee" in (tmp_path / "page.html").read_text()
+
+
+def test_a_pipe_or_a_folder_is_refused_by_its_name_and_stays(ggdp, tmp_path):
+    record, pipe, folder = tmp_path / "run.json", tmp_path / "pipe", tmp_path / "folder"
+    record.write_text(json.dumps(TRAINED))
+    os.mkfifo(pipe)
+    folder.mkdir()
+    for html, told in ((pipe, "it is not a regular file"), (folder, "it is a folder")):
+        refused = ggdp("report", record, "--html", html)
+        assert refused.code == 2
+        assert refused.err.startswith(f"ggdp: cannot use file {str(html)!r}: {told}")
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert sorted(tmp_path.iterdir()) == [folder, pipe, record]

@@ -67,6 +67,36 @@ def test_the_words_name_epsilon_delta_neighbours_and_a_chance_rounded_up(adjacen
     assert exact <= told <= 1.01 * exact
 
 
+def test_of_several_pairs_each_number_says_which_pairs_it_rests_on():
+    pairs = [(0.228, 1e-6), (0.357, 1e-10), (0.147, 1e-4)]
+    promise = Guarantee(pairs, Adjacency.ADD_REMOVE)
+    first, formula, chance, _ = promise.sentences()
+    assert "(0.228, 1e-6)-differentially private. This is one of 3 pairs that hold at once." in first
+    assert "1.257 a + 1e-6" in formula
+    assert formula.endswith("(a detection), by this pair alone.")
+    # The third pair is the best at one false alarm in a hundred: the words must not be read as the first's.
+    assert promise.most_detection(0.01) < Guarantee(pairs[:1], Adjacency.ADD_REMOVE).most_detection(0.01)
+    assert "%, by all 3 pairs together;" in chance
+    assert "pair" not in " ".join(Guarantee(pairs[:1], Adjacency.ADD_REMOVE).sentences())
+
+
+def test_a_factor_too_large_for_a_double_is_written_as_a_power():
+    formula = Guarantee([(1e4, 1e-6)], Adjacency.REMOVE).sentences()[1]
+    assert "at most e^10000 a + 1e-6" in formula
+
+
+@pytest.mark.parametrize("points", [[], [(-1.0, 0.1)], [(math.nan, 0.1)], [(math.inf, 0.1)]])
+def test_an_epsilon_that_no_guarantee_has_is_refused(points):
+    with pytest.raises(ValueError, match=r"epsilon must be a number in \[0, inf\)|points must hold"):
+        Guarantee(points, Adjacency.ADD_REMOVE)
+
+
+@pytest.mark.parametrize("delta_value", [-1e-9, 3.0, math.nan, math.inf])
+def test_a_delta_that_is_no_probability_is_refused(delta_value):
+    with pytest.raises(ValueError, match=r"delta must be a number in \[0, 1\], got"):
+        Guarantee([(1.0, 1e-5), (0.5, delta_value)], Adjacency.ADD_REMOVE)
+
+
 def test_the_picture_shows_the_bound_and_blind_guessing():
     promise = Guarantee([(1.0, 1e-5)], Adjacency.ADD_REMOVE)
     figure = detection_figure(promise)

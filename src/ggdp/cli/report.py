@@ -30,11 +30,21 @@ def report(record: Source, html: Html) -> None:
     """
     import matplotlib  # noqa: F401  before any work, so that its absence is told at once
 
+    if html.exists() and record.exists() and html.samefile(record):
+        raise ValueError(f"--html must be another file than the record, got {str(html)!r} for both")
+    write_atomically(html, _page_of(record))
+    typer.echo(f"Wrote {html}")
+
+
+def _page_of(record: Path) -> bytes:
     from ggdp.reporting.report_page import report_page
 
     try:
-        found = json.loads(record.read_text())
-    except ValueError as error:
-        raise ValueError(f"{record} is not JSON: {error}") from None
-    write_atomically(html, report_page(reports_of(found), record.name, version()))
-    typer.echo(f"Wrote {html}")
+        found = json.loads(record.read_bytes())
+        return report_page(reports_of(found), record.name, version()).encode()
+    except json.JSONDecodeError as error:
+        trouble = f"is not JSON: {error}"
+    except (ValueError, ArithmeticError, RecursionError) as error:
+        # Whatever a damaged record does to the arithmetic or to a picture, its reader gets one line.
+        trouble = f"cannot be reported: {error}"
+    raise ValueError(f"{str(record)!r} {trouble}; give what --json printed")

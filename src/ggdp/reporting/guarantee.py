@@ -13,10 +13,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ggdp import arguments
 from ggdp.mechanisms import Adjacency
 from ggdp.reporting.rounding import rounded_down, rounded_up
 
 FALSE_ALARMS = (0.001, 0.01, 0.05, 0.1)
+
+_MOST_EXPONENT = 700.0  # exp of 710 is no double any more
 
 _NEIGHBOURS = {
     Adjacency.ADD_REMOVE: "Neighbours: two datasets, one of which has one {unit} more than the other.",
@@ -50,9 +53,21 @@ class Guarantee:
     adjacency: Adjacency
     unit: str = "record"
 
+    def __post_init__(self) -> None:
+        if not self.points:
+            raise ValueError("points must hold at least one pair (epsilon, delta), got none")
+        for epsilon, delta in self.points:
+            arguments.real("epsilon", epsilon, least=0.0)
+            arguments.real("delta", delta, least=0.0, most=1.0)
+
     def most_detection(self, false_positive_rate: float) -> float:
         """The largest true-positive rate of any test with this false-positive rate."""
         return min(_detection(point, self.adjacency, false_positive_rate) for point in self.points)
+
+    @property
+    def by_all_pairs(self) -> str:
+        """What `most_detection` rests on, in words; empty for a single pair."""
+        return f", by all {len(self.points)} pairs together" if len(self.points) > 1 else ""
 
     @property
     def neighbours(self) -> str:
@@ -63,6 +78,8 @@ class Guarantee:
         """The guarantee in words: exact, and nothing more."""
         epsilon, delta = self.points[0]
         chance = self.most_detection(0.01)
+        several = len(self.points) > 1
+        among = f"This is one of {len(self.points)} pairs that hold at once. " if several else ""
         about, yes, no = (
             (f"which of two values one given {self.unit} has", "it is the second", "it is the first")
             if self.adjacency is Adjacency.REPLACE
@@ -70,13 +87,13 @@ class Guarantee:
         )
         return [
             f"The output is ({rounded_up(epsilon, 6)}, {rounded_up(delta, 6)})-differentially private. "
-            f"{self.neighbours}",
+            f"{among}{self.neighbours}",
             f"Take an adversary who sees the output, knows every other {self.unit}, the program and all its "
             f"settings, has unlimited time, and wants to tell {about}. Any test of theirs that says '{yes}' "
             f"with probability a when {no} (a false alarm) says so with probability at most "
-            f"{self._formula(epsilon, delta)} when {yes} (a detection).",
+            f"{self._formula(epsilon, delta)} when {yes} (a detection){', by this pair alone' * several}.",
             f"With one false alarm in a hundred, the probability of a detection is at most "
-            f"{rounded_up(100.0 * chance, 3)}%; guessing blindly reaches 1%.",
+            f"{rounded_up(100.0 * chance, 3)}%{self.by_all_pairs}; guessing blindly reaches 1%.",
             "It holds whatever the data are, and it is not weakened by anything that is computed from the "
             f"output later. It does not say that nothing can be learnt about a {self.unit} from what the "
             "others have in common.",
@@ -84,7 +101,8 @@ class Guarantee:
 
     def _formula(self, epsilon: float, delta: float) -> str:
         # Every constant rounded to the side that keeps the bound one.
-        first = f"{rounded_up(_exp(epsilon), 4)} a + {rounded_up(delta, 3)}"
+        factor = rounded_up(_exp(epsilon), 4) if epsilon <= _MOST_EXPONENT else f"e^{rounded_up(epsilon, 6)}"
+        first = f"{factor} a + {rounded_up(delta, 3)}"
         second = f"1 - {rounded_down(_exp(-epsilon), 4)} (1 - {rounded_up(delta, 3)} - a)"
         if self.adjacency is Adjacency.REMOVE:
             return first
@@ -104,4 +122,4 @@ def _detection(point: tuple[float, float], adjacency: Adjacency, false_positive_
 
 
 def _exp(value: float) -> float:
-    return math.exp(min(value, 700.0))
+    return math.exp(min(value, _MOST_EXPONENT))

@@ -7,8 +7,8 @@ from html import escape
 
 from ggdp.reporting import canvas
 from ggdp.reporting.guarantee import FALSE_ALARMS
+from ggdp.reporting.report import Report
 from ggdp.reporting.rounding import rounded_up
-from ggdp.reporting.run_report import Report
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -28,10 +28,11 @@ figcaption { color: #555; }
 
 def report_page(reports: Sequence[Report], source: str, version: str) -> str:
     """All runs of a record on one page; `source` is the name of the record's file."""
+    more = f", and {len(reports) - 1} more" if len(reports) > 1 else ""
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>{escape(reports[0].title)}</title><style>{_STYLE}</style></head>
+<title>{escape(reports[0].title)}{more}</title><style>{_STYLE}</style></head>
 <body>
 {"<hr>".join(map(_run, reports))}
 <p class="foot">From {escape(source)}. Made by ggdp {escape(version)}.</p>
@@ -63,7 +64,7 @@ def _guarantee(report: Report) -> str:
         f"{100.0 * rate:g}%": f"{rounded_up(100.0 * guarantee.most_detection(rate), 3)}%"
         for rate in FALSE_ALARMS
     }
-    head = "<tr><th>false alarms</th><th>detections, at most</th></tr>"
+    head = f"<tr><th>false alarms</th><th>detections, at most{guarantee.by_all_pairs}</th></tr>"
     return f'<section class="guarantee"><h2>The guarantee</h2>{sentences}{_table(rows, head)}</section>'
 
 

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records read back: what a report says of them, and that a damaged one is refused by the field's name."""
+
+import copy
+import json
+import math
+
+import pytest
+
+from ggdp import AdditiveNoise, Adjacency, Bounds, GeneralizedGaussian
+from ggdp.calibration import Calibrated
+from ggdp.reporting.privacy_records import (
+    Run,
+    calibration_record,
+    curve_record,
+    delta_record,
+    epsilon_record,
+)
+from ggdp.reporting.run_report import reports_of
+
+NOISE = GeneralizedGaussian(1.5, 2.0)
+ONE = Run(AdditiveNoise(NOISE), 1.0, 10, Adjacency.ADD_REMOVE)
+SAMPLED = Run(AdditiveNoise(NOISE), 0.01, 10, Adjacency.ADD_REMOVE)
+ANSWER = Bounds(1.0, 1.1, 1.2, "made up")
+DELTAS = [1e-10, 1e-8, 1e-6, 1e-4]
+CURVE = curve_record(SAMPLED, DELTAS, [Bounds(0.0, x, x, f"way {x:g}") for x in (4.0, 3.0, 2.0, 1.0)])
+VOTED = {
+    "seeded": False,
+    "publishable": {
+        "queries": 3,
+        "answered": 2,
+        "abstained": 1,
+        "most_answers": 3,
+        "threshold": None,
+        "adjacency": "replace",
+        "achieved": {"epsilon": {"lower": 1.0, "estimate": 1.1, "upper": 1.2}, "delta": 1e-5},
+        "noise": {"votes": {"beta": 2.0, "scale": 2.0, "std": 1.4}},
+    },
+    "private": {"data_dependent_epsilon": 0.7, "caveat": "secret", "expected_utility": 1, "accuracy": None},
+}
+TRAINED = {
+    "task": "digits",
+    "synthetic": False,
+    "seeded": False,
+    "adjacency": "add-remove",
+    "delta": 1e-6,
+    "epsilon": {"lower": 0.7, "upper": 0.75},
+    "plan": {
+        "noise": {"beta": 1.5, "scale": 0.3},
+        "clip_norm": 0.1,
+        "norm": "matched",
+        "rate": 0.01,
+        "steps": 300,
+        "num_examples": 1000,
+        "dimension": 4034,
+        "delta": 1e-6,
+        "max_epsilon": 2.0,
+        "alongside": None,
+    },
+    "rows": [
+        {"epoch": 1, "steps": 100, "epsilon_lower": 0.5, "epsilon": 0.55, "score": 0.78},
+        {"epoch": 2, "steps": 200, "epsilon_lower": 0.7, "epsilon": 0.75, "score": 0.8},
+    ],
+    "stopped_by": "budget",
+    "method": "made up",
+    "caveats": [],
+}
+CALIBRATED = calibration_record(Calibrated(ONE.step, 1.0, 10, 1e-5, ANSWER, True), 1.3, Adjacency.ADD_REMOVE)
+RECORDS = {
+    "epsilon": epsilon_record(ONE, 1e-6, ANSWER),
+    "delta": delta_record(ONE, 1.0, Bounds(0.1, 0.2, 0.3, "made up")),
+    "curve": CURVE,
+    "calibrate": CALIBRATED,
+    "pate": VOTED,
+    "train": TRAINED,
+}
+GONE = object()
+DAMAGE = ["x", None, -1, 3, 2.5, math.nan, math.inf, 10**400, True, {}, [], [[]], GONE]
+
+
+def vector(norm, dimension, adjacency=Adjacency.ADD_REMOVE, rate=1.0):
+    run = Run(AdditiveNoise(NOISE, 1.0, norm, dimension), rate, 10, adjacency)
+    return epsilon_record(run, 1e-6, ANSWER)
+
+
+def report_of(record):
+    (report,) = reports_of(json.loads(json.dumps(record)))
+    return report
+
+
+def damaged(record, path, value):
+    """The record with another value at this path, or without what is there."""
+    changed = copy.deepcopy(record)
+    at = changed
+    for step in path[:-1]:
+        at = at[step]
+    if value is GONE:
+        del at[path[-1]]
+    else:
+        at[path[-1]] = value
+    return changed
+
+
+def paths(value, path=()):
+    """Where a record can be damaged: every field and every place of a list."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, one in inner:
+        yield (*path, name)
+        yield from paths(one, (*path, name))
+
+
+@pytest.mark.parametrize(
+    ("norm", "dimension", "norm_told", "dimension_told"),
+    [
+        (2, 1000, "l_2", "1,000"),
+        (math.inf, 2, "l_inf", "2"),
+        ("matched", math.inf, "l_1.4583333, matched to the noise", "any"),
+    ],
+)
+def test_of_a_vector_norm_and_dimension_are_told_and_promised(norm, dimension, norm_told, dimension_told):
+    report = report_of(vector(norm, dimension))
+    assert report.settings["norm of the sensitivity"] == norm_told
+    assert report.settings["dimension"] == dimension_told
+    promise = report.estimated[-1]
+    assert f"moves the released vector by no more than the sensitivity (norm: {norm_told})" in promise
+    assert ("numbers at most" in promise) == (dimension != math.inf)
+    assert "each number of it in each step gets noise of its own" in promise
+    assert "one number," not in promise
+
+
+def test_of_one_number_neither_is_told_and_that_it_is_one_is_promised():
+    report = report_of(RECORDS["epsilon"])
+    assert not {"norm of the sensitivity", "dimension"} & set(report.settings)
+    assert "moves the released value by no more than the sensitivity" in report.estimated[-1]
+    assert "that the value is one number" in report.estimated[-1]
+
+
+@pytest.mark.parametrize(("rate", "told"), [(1.0, False), (0.5, True)])
+def test_sampling_is_promised_where_the_proof_needs_it(rate, told):
+    assert (
+        "takes each record with the sampling rate" in report_of(vector(2, 10, rate=rate)).estimated[-1]
+    ) == told
+
+
+def test_a_curve_quotes_a_usual_delta_and_counts_its_pairs():
+    report = report_of(CURVE)
+    assert report.guarantee.points[0] == (2.0, 1e-6)
+    assert sorted(report.guarantee.points) == [(1.0, 1e-4), (2.0, 1e-6), (3.0, 1e-8), (4.0, 1e-10)]
+    assert report.proved[0].startswith("All 4 pairs (epsilon, delta) hold at once")
+
+
+def test_a_curve_says_where_it_has_no_bound():
+    part = damaged(CURVE, ("curve", 2, "epsilon", "upper"), None)
+    report = report_of(part)
+    assert len(report.guarantee.points) == 3
+    assert report.proved[1] == "At 1 of 4 deltas no upper bound of epsilon could be certified."
+    for position in (0, 1, 3):
+        part = damaged(part, ("curve", position, "epsilon", "upper"), None)
+    report = report_of(part)
+    assert report.guarantee is None
+    assert report.proved == ("At 4 of 4 deltas no upper bound of epsilon could be certified.",)
+    assert report.pictures == ()
+
+
+@pytest.mark.parametrize("name", ["epsilon", "delta", "curve", "calibrate"])
+def test_exponents_are_told_apart_by_their_titles(name):
+    other = json.loads(json.dumps(RECORDS[name])) | {"beta": 2.0}
+    titles = [report.title for report in reports_of({"results": [RECORDS[name], other]})]
+    assert [title.rpartition(", ")[2] for title in titles] == ["beta = 1.5", "beta = 2"]
+
+
+@pytest.mark.parametrize("name", ["calibrate", "pate"])
+def test_a_bound_that_is_null_is_no_guarantee(name):
+    place = (
+        ("achieved", "epsilon", "upper")
+        if name == "calibrate"
+        else ("publishable", "achieved", "epsilon", "upper")
+    )
+    report = report_of(damaged(RECORDS[name], place, None))
+    assert report.guarantee is None
+    assert "No upper bound of epsilon" in report.proved[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "value", "told"),
+    [
+        ("epsilon", ("epsilon", "upper"), -1, r"epsilon.upper must be a number in \[0, inf\), got -1"),
+        ("epsilon", ("epsilon", "upper"), "x", "epsilon.upper must be a number .* got 'x'"),
+        ("epsilon", ("epsilon", "upper"), math.nan, "epsilon.upper must be a number .* got nan"),
+        ("epsilon", ("epsilon", "upper"), GONE, "epsilon.upper is missing$"),
+        ("epsilon", ("epsilon", "lower"), None, r"epsilon.lower is missing \(null\)$"),
+        ("epsilon", ("epsilon", "lower"), 1.3, r"epsilon.lower must be a number in \(-inf, 1.2\], got 1.3"),
+        ("epsilon", ("delta",), 3, r"delta must be a number in \[0, 1\], got 3"),
+        ("epsilon", ("delta",), "1e-5", "delta must be a number .* got '1e-5'"),
+        ("epsilon", ("adjacency",), "sideways", "adjacency must be one of add-remove, .* got 'sideways'"),
+        ("delta", ("delta", "upper"), 1.5, r"delta.upper must be a number in \[0, 1\], got 1.5"),
+        ("curve", ("curve",), [], "curve must hold at least one object, got an empty list"),
+        ("curve", ("curve", 1, "delta"), 0, r"curve\[1\].delta must be a number in \(0, 1\], got 0"),
+        ("calibrate", ("achieved", "delta"), 3, "achieved.delta must be"),
+        ("calibrate", ("sharp",), "no", "sharp must be of type bool, got str"),
+        ("pate", ("seeded",), GONE, "seeded is missing"),
+        ("pate", ("publishable", "noise", "votes", "scale"), "x", "publishable.noise.votes.scale must be"),
+        ("train", ("rows", 1, "epsilon"), None, r"rows\[1\].epsilon is missing \(null\)"),
+        ("train", ("rows", 0), {}, r"rows\[0\].epsilon is missing"),
+        ("train", ("rows", 0, "score"), None, r"rows\[0\].score is missing"),
+        ("train", ("rows", 1), GONE, "epsilon.upper must be 0.55, as in the last of rows, got 0.75"),
+        ("train", ("plan", "delta"), 1e-5, "delta must be 1e-05, as in plan, got 1e-06"),
+        ("train", ("caveats",), "text", "caveats must be of type list, got str"),
+        ("train", ("plan", "alongside"), "x", "plan.alongside must be of type dict"),
+    ],
+)  # fmt: skip
+def test_a_damaged_field_is_refused_by_its_name(name, path, value, told):
+    with pytest.raises(ValueError, match=told):
+        reports_of(damaged(RECORDS[name], path, value))
+
+
+@pytest.mark.parametrize("missing", ["norm", "dimension"])
+def test_half_a_vector_is_refused(missing):
+    for value in (GONE, None):
+        with pytest.raises(ValueError, match=f"{missing} is missing"):
+            reports_of(damaged(vector(2, 10), (missing,), value))
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_no_damage_is_told_by_anything_but_a_value_error(name):
+    record = json.loads(json.dumps(RECORDS[name]))
+    refused = 0
+    for path in paths(record):
+        for value in DAMAGE:
+            try:
+                (report,) = reports_of(damaged(record, path, value))
+            except ValueError:
+                refused += 1
+                continue
+            for epsilon, delta in () if report.guarantee is None else report.guarantee.points:
+                assert 0.0 <= epsilon < math.inf
+                assert 0.0 <= delta <= 1.0
+    assert refused > 5 * len(record)
+
+
+def test_an_unknown_record_is_told_what_is_known():
+    with pytest.raises(ValueError, match=r"the --json output of epsilon, .* got an object with colour, size"):
+        reports_of({"size": 1, "colour": 2})
+
+
+def test_of_several_the_damaged_one_is_named():
+    with pytest.raises(ValueError, match=r"results\[1\].rate must be a number in \(0, 1\], got 7"):
+        reports_of({"results": [CURVE, CURVE | {"rate": 7}]})
