@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The claim on sampling speed: our sampler, NumPy's Gaussian and SciPy's gennorm, side by side in one run.
+"""The claim on sampling speed: the published method, a Gaussian and our sampler, side by side in one run.
 
+The published sampler draws from a Gamma distribution; so does SciPy's gennorm, which stands for it on a CPU.
 One cell times everything, in interleaved rounds, so that a busy machine slows all alike. What needs a GPU is
 read from the record that ships with the package.
 """
 
+import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ggdp.distributions import GeneralizedGaussian
+from ggdp.reproduction.accuracy_comparison import agreement_of
 from ggdp.reproduction.cell import Cell, Surroundings
 from ggdp.reproduction.experiment import Agreement, Experiment, Finding, Numbers, Settings
 from ggdp.reproduction.measured import measured
@@ -21,6 +25,8 @@ if TYPE_CHECKING:
 
 OURS, GAUSSIAN, SCIPY = "ggdp", "numpy standard_normal", "scipy gennorm.rvs"
 _PAPERS_RATIO = 1.3
+_MOST_RATIO = 1.35  # what still rounds to the paper's "about 1.3"
+_DEVICE_DRAWS = 2**28  # of the record of a GPU
 
 
 def timings(config: Mapping[str, Any], surroundings: Surroundings) -> dict[str, Any]:
@@ -36,13 +42,13 @@ def timings(config: Mapping[str, Any], surroundings: Surroundings) -> dict[str, 
             OURS: lambda noise=noise: noise.sample((count,), rng=rng),  # type: ignore[misc]
             SCIPY: lambda beta=beta: stats.gennorm.rvs(beta, scale=1.3, size=count, random_state=rng),  # type: ignore[misc]
         }
-        for run in runs.values():
-            run()
+        drawn = {name: run() for name, run in runs.items()}
         rounds = [
             {name: _nanoseconds(run) / count for name, run in runs.items()} for _ in range(config["rounds"])
         ]
         rows.append({"beta": beta, **{name: [times[name] for times in rounds] for name in runs}})
-    return {"rows": rows}
+    kind = type(drawn[SCIPY])
+    return {"machine": machine(), "scipy returns": f"{kind.__module__}.{kind.__name__}", "rows": rows}
 
 
 def _nanoseconds(run: Callable[[], object]) -> int:
@@ -51,13 +57,30 @@ def _nanoseconds(run: Callable[[], object]) -> int:
     return time.perf_counter_ns() - start
 
 
+def machine() -> dict[str, str]:
+    """What decides a time beside the settings: the processor, and the packages that are timed."""
+    import scipy
+
+    return {"cpu": _processor(), "numpy": np.__version__, "scipy": scipy.__version__}
+
+
+def _processor() -> str:
+    known = Path("/proc/cpuinfo")
+    lines = known.read_text(encoding="utf-8").splitlines() if known.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.processor() or platform.machine()
+
+
 def _cells(settings: Settings) -> list[Cell]:
-    return [Cell(f"{__name__}:timings", {name: settings[name] for name in ("betas", "draws", "rounds")})]
+    config = {name: settings[name] for name in ("betas", "draws", "rounds")}
+    # A time belongs to its machine: on another one the kept cell is not found, and the clock runs again.
+    return [Cell(f"{__name__}:timings", {**config, "machine": machine()})]
 
 
 def _numbers(settings: Settings, results: list[dict[str, Any]]) -> Numbers:
+    (result,) = results
     rows = []
-    for row in results[0]["rows"]:
+    for row in result["rows"]:
         gaussian = np.array(row[GAUSSIAN])
         ratios = {name: np.array(row[name]) / gaussian for name in (OURS, SCIPY)}
         rows.append(
@@ -71,7 +94,42 @@ def _numbers(settings: Settings, results: list[dict[str, Any]]) -> Numbers:
                 },
             }
         )
-    return {"rows": rows, "device": measured(settings["measured"])}
+    found = {
+        "machine": result["machine"],
+        "scipy returns": result["scipy returns"],
+        "rows": rows,
+        "device": measured(settings["measured"]),
+    }
+    return found | {"notes": list(_notes(settings, found))}
+
+
+def _notes(settings: Settings, numbers: Numbers) -> Iterator[str]:
+    """Our own sampler, of which the paper says nothing."""
+    yield (
+        f"Our own sampler, {_on_the_cpu(settings, numbers)}: {_span(numbers, OURS, '.2f')} times as long as "
+        "NumPy's Gaussian (medians of the rounds; below 1 is faster)."
+    )
+    record = numbers["device"]
+    if record is not None:
+        times = record["milliseconds"]
+        yield (
+            f"Our own sampler on {record['machine']}: the kernel adds noise to 2^28 numbers in "
+            f"{times['ggdp, ordinary']:g} ms, where drawing as many Gaussians takes torch.randn "
+            f"{times['torch.randn']:g} ms. Read from the record of that run ({record['command']})."
+        )
+
+
+def _on_the_cpu(settings: Settings, numbers: Numbers) -> str:
+    here = numbers["machine"]
+    return (
+        f"{settings['draws']} numbers at a time on one thread of {here['cpu']} "
+        f"(numpy {here['numpy']}, scipy {here['scipy']})"
+    )
+
+
+def _span(numbers: Numbers, sampler: str, form: str) -> str:
+    ratios = [row["ratios"][sampler] for row in numbers["rows"]]
+    return f"{min(ratios):{form}} to {max(ratios):{form}}"
 
 
 def _headline(numbers: Numbers) -> dict[str, float]:
@@ -79,42 +137,74 @@ def _headline(numbers: Numbers) -> dict[str, float]:
 
 
 def _findings(settings: Settings, numbers: Numbers) -> dict[str, Finding]:
-    rows = numbers["rows"]
-    ours = [row["ratios"][OURS] for row in rows]
-    scipy = [row["ratios"][SCIPY] for row in rows]
+    slower = [_is_slower(row["quartiles"][SCIPY]) for row in numbers["rows"]]
     return {
-        "ratio": Finding(
-            f"On this CPU, {settings['draws']} numbers at a time, our sampler takes {min(ours):.2f} to "
-            f"{max(ours):.2f} times as long as NumPy's Gaussian (medians of the rounds; below 1 is faster).",
-            Agreement.of(max(ours) <= _PAPERS_RATIO),
-        ),
+        "ratio": _published_sampler(settings, numbers, slower),
         "scipy": Finding(
-            f"gennorm.rvs takes {min(scipy):.1f} to {max(scipy):.1f} times as long as NumPy's Gaussian.",
-            Agreement.of(max(scipy) > _PAPERS_RATIO),
+            f"gennorm.rvs, {_on_the_cpu(settings, numbers)}: {_span(numbers, SCIPY, '.1f')} times as long as "
+            f"NumPy's Gaussian, {_seconds(settings, numbers, SCIPY)} for a thousand times that against "
+            f"{_seconds(settings, numbers, GAUSSIAN)}. The paper names no limit; more than the "
+            f"{_PAPERS_RATIO:g} times that it reports for its own sampler counts as too long.",
+            agreement_of(slower),
         ),
-        "device": _on_a_device(numbers["device"]),
+        "device": _on_a_device(numbers),
     }
 
 
-def _on_a_device(record: Mapping[str, Any] | None) -> Finding:
+def _is_slower(quartiles: list[float]) -> bool | None:
+    """Whether a ratio is above the paper's; None where the middle half of the rounds has it on both sides."""
+    low, high = quartiles
+    return None if low <= _MOST_RATIO < high else low > _MOST_RATIO
+
+
+def _seconds(settings: Settings, numbers: Numbers, sampler: str) -> str:
+    seconds = [1e-6 * row["nanoseconds"][sampler] * settings["draws"] for row in numbers["rows"]]
+    return f"{min(seconds):.3g} to {max(seconds):.3g} s"
+
+
+def _published_sampler(settings: Settings, numbers: Numbers, slower: list[bool | None]) -> Finding:
+    """The paper's sampler where it runs: on a GPU by its own code, on a CPU by the same method in SciPy."""
+    found = (
+        f"The same method on a CPU is SciPy's gennorm.rvs, {_on_the_cpu(settings, numbers)}: "
+        f"{_span(numbers, SCIPY, '.1f')} times as long as NumPy's Gaussian (medians of the rounds)."
+    )
+    verdicts = [None if value is None else not value for value in slower]
+    record = numbers["device"]
+    if record is None:
+        return Finding(f"{found} On a GPU it was not measured.", agreement_of(verdicts))
+    gamma, gaussian = (record["milliseconds"][name] for name in ("published, Gamma-based", "torch.randn"))
+    found = (
+        f"On {record['machine']}, the published sampler, which draws from a Gamma distribution, takes "
+        f"{gamma:g} ms for 2^28 numbers and torch.randn {gaussian:g} ms, a ratio of {gamma / gaussian:.1f} "
+        f"(from a record kept with the package). {found}"
+    )
+    return Finding(found, agreement_of([gamma <= _MOST_RATIO * gaussian, *verdicts]))
+
+
+def _on_a_device(numbers: Numbers) -> Finding:
+    """SciPy draws into main memory, and drawing there is slower than a Gaussian drawn on the GPU."""
+    record = numbers["device"]
     if record is None:
         return Finding("Not measured here: it needs a GPU.", Agreement.UNDECIDED)
-    times = record["milliseconds"]
-    ours, gaussian = times["ggdp, ordinary"], times["torch.randn"]
-    gamma = times["published, Gamma-based"]
-    return Finding(
-        f"On {record['machine']}: our kernel adds noise to 2^28 numbers in {ours:g} ms, where drawing as "
-        f"many Gaussians takes torch.randn {gaussian:g} ms; the Gamma-based sampler of the published code "
-        f"takes {gamma:g} ms, {gamma / gaussian:.0f} times as long as torch.randn. Read from the record of "
-        f"that run ({record['command']}).",
-        Agreement.of(ours <= _PAPERS_RATIO * gaussian),
+    gaussian = record["milliseconds"]["torch.randn"]
+    times = [1e-6 * row["nanoseconds"][SCIPY] * _DEVICE_DRAWS for row in numbers["rows"]]
+    on_cpu = numbers["scipy returns"] == "numpy.ndarray"
+    found = (
+        f"gennorm.rvs returns a {numbers['scipy returns']}{', which lies in main memory' if on_cpu else ''}. "
+        f"For 2^28 numbers it needs {1e-3 * min(times):.3g} to {1e-3 * max(times):.3g} s on one thread of "
+        f"{numbers['machine']['cpu']}, the way to the GPU not counted; on {record['machine']}, torch.randn "
+        f"draws as many Gaussians in {gaussian:g} ms."
     )
+    return Finding(found, agreement_of([on_cpu, *(time > _MOST_RATIO * gaussian for time in times)]))
 
 
 def _pictures(settings: Settings, numbers: Numbers) -> dict[str, "Figure"]:
     from ggdp.reporting.speed_figure import speed_figure
 
-    return {"speed": speed_figure(numbers["rows"], numbers["device"], ratio=_PAPERS_RATIO)}
+    figure = speed_figure(numbers["rows"], numbers["device"], ratio=_PAPERS_RATIO)
+    title = f"{numbers['machine']['cpu']}, one thread"
+    figure.axes[0].set_title(title, fontsize="medium", loc="left")
+    return {"speed": figure}
 
 
 EXPERIMENT = Experiment(
