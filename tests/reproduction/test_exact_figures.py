@@ -104,8 +104,62 @@ def test_figure_4_would_notice_a_jagged_curve(fig4):
     jagged = copy.deepcopy(fig4)
     for place, row in enumerate(jagged["runs"][0]["results"][0]["weights"]):
         row["log_tail_weight"] += 3.0 * (-1.0) ** place
-    assert agreement(tail_weight, FIG4, jagged, "jaggedness") is Agreement.DIFFERS
-    assert agreement(tail_weight, FIG4, jagged, "best exponent") is Agreement.DIFFERS
+    found = tail_weight.EXPERIMENT.findings(FIG4, jagged)["jaggedness"]
+    assert found.agreement is Agreement.DIFFERS
+    assert "no jaggedness" not in found.found
+
+
+def tails(*log_weights, steps=1):
+    """Made-up weights at beta = 1, 1.5, 2, 2.5, 3, one curve for each."""
+    curves = [
+        {
+            "threshold": float(number),
+            "weights": [
+                {"beta": beta, "log_tail_weight": weight}
+                for beta, weight in zip((1.0, 1.5, 2.0, 2.5, 3.0), values, strict=True)
+            ],
+            "best": {"beta": 1.5, "tail_weight": 0.1},
+        }
+        for number, values in enumerate(log_weights)
+    ]
+    return {"runs": [{"name": "made up", "rate": 1.0, "steps": steps, "results": curves}]}
+
+
+RISING, DIPPING = (-5.0, -4.0, -3.0, -2.0, -1.0), (-5.0, -6.0, -3.0, -2.0, -1.0)
+FALLING, LEVEL = (-1.0, -2.0, -3.0, -2.9, -2.8), (-5.0, -5.0, -5.0, -5.0, -5.0)
+
+
+@pytest.mark.parametrize(
+    ("curves", "verdict"),
+    [
+        ([RISING, RISING], Agreement.AGREES),
+        ([RISING, DIPPING], Agreement.PARTLY),
+        ([FALLING, DIPPING], Agreement.DIFFERS),
+        ([LEVEL], Agreement.UNDECIDED),
+    ],
+)
+def test_laplace_is_optimal_for_one_release_only_if_its_tail_is_the_lightest(curves, verdict):
+    assert agreement(tail_weight, FIG4, tails(*curves), "laplace") is verdict
+    assert agreement(tail_weight, FIG4, tails(*curves, steps=100), "laplace") is Agreement.UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("curves", "verdict"),
+    [
+        ([RISING, DIPPING], Agreement.AGREES),  # the paper says that there are such regimes: one is enough
+        ([RISING, FALLING], Agreement.DIFFERS),
+        ([LEVEL], Agreement.UNDECIDED),
+    ],
+)
+def test_another_exponent_must_beat_laplace_and_gaussian_somewhere(curves, verdict):
+    assert agreement(tail_weight, FIG4, tails(*curves), "others") is verdict
+
+
+def test_exponents_that_were_not_tried_leave_figure_4_undecided():
+    numbers = tails(DIPPING)
+    del numbers["runs"][0]["results"][0]["weights"][0]
+    for key in ("laplace", "others"):
+        assert agreement(tail_weight, FIG4, numbers, key) is Agreement.UNDECIDED
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 """Figure 3: label accuracy of GGNMax against beta at equal privacy, on the published votes of 250 teachers.
 
 Every noise is calibrated exactly, and accuracy is the exact expectation over the noise. The paper's mean of
-25 trials is computed too, for one budget, and must agree with it.
+25 trials is computed too, for one budget, and that of fewer and more trials.
 """
 
 from collections.abc import Mapping
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggdp.mechanisms import Adjacency
+from ggdp.reproduction.accuracy_comparison import agreement_of
 from ggdp.reproduction.cell import Cell, Surroundings
 from ggdp.reproduction.experiment import Agreement, Experiment, Finding, Numbers, Settings
 from ggdp.selection import Votes, noisy_argmax, win_probabilities
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _FLAT = 0.01  # of accuracy: "roughly equivalently"
+_MINIMAL = 0.1 * _FLAT  # of accuracy: "minimal effect"
+_DROP_AROUND = (2.3, 2.9)  # of beta: "around 2.6"
 _HEADLINE_BETAS = (1.0, 1.95, 2.42, 4.0)
 
 
@@ -55,14 +58,12 @@ def accuracies(config: Mapping[str, Any], surroundings: Surroundings) -> dict[st
     rng = surroundings.rng
     for name, (votes, truth) in published.items():
         probs = win_probabilities(votes.counts, noise)
-        row = {"accuracy": float(np.mean(probs[np.arange(len(truth)), truth]))}
+        row: dict[str, Any] = {"accuracy": float(np.mean(probs[np.arange(len(truth)), truth]))}
         if config["trials"]:
-            shares = [
+            row["shares"] = [
                 float(np.mean(noisy_argmax(votes.counts, noise, rng=rng) == truth))
                 for _ in range(config["trials"])
             ]
-            row["trials"] = float(np.mean(shares))
-            row["standard_error"] = float(np.std(shares, ddof=1) / np.sqrt(len(shares)))
         found["datasets"][name] = row
     return found
 
@@ -74,7 +75,7 @@ def _betas(settings: Settings) -> list[float]:
 
 def _cells(settings: Settings) -> list[Cell]:
     shared = {name: settings[name] for name in ("delta", "queries", "data")}
-    trials = settings["trials"]
+    num_trials, tried = max(_trial_counts(settings)), settings["trials"]["budget"]
     return [
         Cell(
             f"{__name__}:accuracies",
@@ -82,12 +83,17 @@ def _cells(settings: Settings) -> list[Cell]:
                 **shared,
                 "beta": beta,
                 "budget": budget,
-                "trials": trials["count"] * (place == trials["budget"]),
+                "trials": num_trials if place == tried else 0,
             },
         )
         for place, budget in enumerate(settings["budgets"])
         for beta in _betas(settings)
     ]
+
+
+def _trial_counts(settings: Settings) -> list[int]:
+    """The paper's number of trials and the others, of which it is the first."""
+    return [settings["trials"]["count"], *settings["trials"]["others"]]
 
 
 def _numbers(settings: Settings, results: list[dict[str, Any]]) -> Numbers:
@@ -96,10 +102,28 @@ def _numbers(settings: Settings, results: list[dict[str, Any]]) -> Numbers:
     for place, budget in enumerate(settings["budgets"]):
         rows = results[place * count : (place + 1) * count]
         for name in settings["queries"]:
+            found = [row["datasets"][name] for row in rows]
             curve: dict[str, Any] = {"dataset": name, "budget": budget, "name": _named(budget)}
-            curve |= {key: [row["datasets"][name][key] for row in rows] for key in rows[0]["datasets"][name]}
+            curve["accuracy"] = [row["accuracy"] for row in found]
+            if "shares" in found[0]:
+                shares = np.array([row["shares"] for row in found])
+                curve["by trials"] = [_first_trials(shares, num) for num in _trial_counts(settings)]
             curves.append(curve)
-    return {"betas": betas, "curves": curves, "notes": _notes(betas, curves)}
+    return {"betas": betas, "curves": curves, "notes": [*_notes(betas, curves), *_trial_notes(curves)]}
+
+
+def _first_trials(shares: NDArray[np.float64], num_trials: int) -> dict[str, Any]:
+    """Mean and deviation over the first trials, at every exponent."""
+    first = shares[:, :num_trials]
+    return {
+        "trials": num_trials,
+        "means": first.mean(axis=1).tolist(),
+        "stds": first.std(axis=1, ddof=1).tolist(),
+    }
+
+
+def _standard_errors(tried: Mapping[str, Any]) -> NDArray[np.float64]:
+    return np.asarray(np.array(tried["stds"]) / np.sqrt(tried["trials"]))
 
 
 def _named(budget: Mapping[str, Any]) -> str:
@@ -122,6 +146,22 @@ def _notes(betas: list[float], curves: list[dict[str, Any]]) -> list[str]:
     return notes
 
 
+def _trial_notes(curves: list[dict[str, Any]]) -> list[str]:
+    """That trials and expectation are of the same thing; the paper has trials alone."""
+    notes = []
+    for curve in curves:
+        if "by trials" in curve:
+            tried = curve["by trials"][0]
+            errors = _standard_errors(tried)
+            apart = np.abs(np.subtract(curve["accuracy"], tried["means"]))
+            notes.append(
+                f"Trials against the exact expectation: with {curve['name']}, the mean of {tried['trials']} "
+                f"trials on {curve['dataset'].upper()} is off by at most {100 * apart.max():.3f} percentage "
+                f"points, and by {np.max(apart / np.maximum(errors, 1e-12)):.1f} of its standard errors."
+            )
+    return notes
+
+
 def _headline(numbers: Numbers) -> dict[str, float]:
     betas = np.array(numbers["betas"])
     places = sorted({int(np.argmin(np.abs(betas - beta))) for beta in _HEADLINE_BETAS})
@@ -130,8 +170,8 @@ def _headline(numbers: Numbers) -> dict[str, float]:
         for place in places:
             name = f"{curve['dataset']}, {curve['name']}, beta = {betas[place]:.3g}"
             found[name] = curve["accuracy"][place]
-        if "trials" in curve:
-            apart = np.abs(np.subtract(curve["accuracy"], curve["trials"]))
+        if "by trials" in curve:
+            apart = np.abs(np.subtract(curve["accuracy"], curve["by trials"][0]["means"]))
             found[f"{curve['dataset']}, trials against expectation, most"] = float(apart.max())
     return found
 
@@ -143,17 +183,6 @@ def _findings(settings: Settings, numbers: Numbers) -> dict[str, Finding]:
     early = betas <= 2.5
     spreads = [float(np.ptp(curve[early])) for curve in values]
     falls = [float(curve[early][-1] - curve[-1]) for curve in values]
-    # A dip is a point below both its neighbours.
-    inner = [curve[1:-1] < np.minimum(curve[:-2], curve[2:]) for curve in values]
-    num_dips = int(sum(np.count_nonzero(dips) for dips in inner))
-    tried = [curve for curve in numbers["curves"] if "trials" in curve]
-    errors = [
-        abs(exact - mean) / max(error, 1e-12)
-        for curve in tried
-        for exact, mean, error in zip(
-            curve["accuracy"], curve["trials"], curve["standard_error"], strict=True
-        )
-    ]
     return {
         "flat": Finding(
             f"One vote: over beta in [1, 2.5] accuracy moves by {100 * min(spreads):.2f} to "
@@ -165,18 +194,51 @@ def _findings(settings: Settings, numbers: Numbers) -> dict[str, Finding]:
             f"{100 * min(falls):.2f} to {100 * max(falls):.2f} percentage points.",
             Agreement.of(min(falls) > 0.0 and max(falls) <= _FLAT),
         ),
-        "dip": Finding(
-            f"With exactly calibrated noise {num_dips or 'none'} of the inner points of the one-vote curves "
-            "lies below both neighbours" + (": the drop was an artefact." if num_dips == 0 else "."),
-            Agreement.of(num_dips == 0),
-        ),
-        "trials": Finding(
-            f"The mean of {settings['trials']['count']} trials lies within {max(errors):.1f} standard errors "
-            f"of the exact expectation at all {len(errors)} points; a standard error is at most "
-            f"{100 * max(max(curve['standard_error']) for curve in tried):.3f} percentage points.",
-            Agreement.of(max(errors) <= 4.5),
-        ),
+        "dip": _drop(betas, values),
+        "trials": _effect_of_trials(numbers),
     }
+
+
+def _drop(betas: NDArray[np.float64], curves: list[NDArray[np.float64]]) -> Finding:
+    """A drop is a step down that is more than twice as large as the steps before and after it."""
+    low, high = _DROP_AROUND
+    near = (betas[1:-2] >= low) & (betas[2:-1] <= high)  # steps that have neighbours
+    if not near.any():
+        return Finding(
+            "The exponents tried lie too far apart to show a drop around 2.6.", Agreement.UNDECIDED
+        )
+    verdicts = []
+    for values in curves:
+        falls = -np.diff(values)
+        steep = (falls[1:-1] > 2.0 * falls[:-2]) & (falls[1:-1] > 2.0 * falls[2:]) & (falls[1:-1] > 0.0)
+        verdicts.append(bool(np.any(steep & near)))
+    found = (
+        f"With exactly calibrated noise, {verdicts.count(True) or 'none'} of the {len(curves)} curves of one "
+        "vote drops around 2.6, that is by a step more than twice as large as the steps beside it."
+    )
+    return Finding(found, agreement_of(verdicts))
+
+
+def _effect_of_trials(numbers: Numbers) -> Finding:
+    """The paper's number of trials against the others, at every exponent."""
+    told, verdicts = [], []
+    for curve in (curve for curve in numbers["curves"] if "by trials" in curve):
+        usual, *others = curve["by trials"]
+        for other in others:
+            mean, std = (
+                float(np.max(np.abs(np.subtract(usual[key], other[key])))) for key in ("means", "stds")
+            )
+            told.append(
+                f"on {curve['dataset'].upper()}, {other['trials']} trials in place of {usual['trials']} move "
+                f"the mean by up to {100 * mean:.3f} and the standard deviation by up to {100 * std:.3f}"
+            )
+            verdicts += [mean <= _MINIMAL, std <= _MINIMAL]
+    if not told:
+        return Finding("One number of trials was tried.", Agreement.UNDECIDED)
+    found = (
+        f"In percentage points, over all exponents: {'; '.join(told)}. Minimal is up to {100 * _MINIMAL:g}."
+    )
+    return Finding(found, agreement_of(verdicts))
 
 
 def _pictures(settings: Settings, numbers: Numbers) -> dict[str, "Figure"]:
@@ -190,8 +252,11 @@ def _pictures(settings: Settings, numbers: Numbers) -> dict[str, "Figure"]:
                 [
                     {"label": curve["name"], "betas": numbers["betas"], "values": curve["accuracy"]}
                     | (
-                        {"points": curve["trials"], "errors": curve["standard_error"]}
-                        if "trials" in curve
+                        {
+                            "points": curve["by trials"][0]["means"],
+                            "errors": _standard_errors(curve["by trials"][0]).tolist(),
+                        }
+                        if "by trials" in curve
                         else {}
                     )
                     for curve in shown

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ggdp.reporting.outlier_study import OutlierTarget, outlier_study
+from ggdp.reproduction.accuracy_comparison import agreement_of
 from ggdp.reproduction.cell import Cell, Surroundings
 from ggdp.reproduction.experiment import Agreement, Experiment, Finding, Numbers, Settings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_SLACK = 1e-3  # of the logarithm of a weight: the best exponent is found to 0.004
+_SLACK = 1e-3  # of the logarithm of a weight: two that differ by less are as good as each other
 
 
 def weights(config: Mapping[str, Any], surroundings: Surroundings) -> dict[str, Any]:
@@ -71,22 +72,56 @@ def num_turns(values: list[float]) -> int:
 def _findings(settings: Settings, numbers: Numbers) -> dict[str, Finding]:
     curves = _curves(numbers)
     turns = max(num_turns([row["log_tail_weight"] for row in curve["weights"]]) for _, curve in curves)
-    least = "; ".join(
-        f"{name}: beta = {curve['best']['beta']:.2f} ({curve['best']['tail_weight']:.1e})"
-        for name, curve in curves
-    )
-    unique = all(
-        curve["best"]["log_tail_weight"] <= min(row["log_tail_weight"] for row in curve["weights"]) + _SLACK
-        for _, curve in curves
-    )
     return {
-        "best exponent": Finding(f"Least weight at: {least}.", Agreement.of(unique)),
+        "laplace": _laplace_alone(numbers),
+        "others": _beyond_laplace_and_gaussian(curves),
         "jaggedness": Finding(
             f"Computed exactly, without smoothing, a curve turns at most {turns} "
-            f"time{'' if turns == 1 else 's'}: no jaggedness is left.",
+            f"time{'' if turns == 1 else 's'}{': no jaggedness is left' if turns <= 1 else ''}.",
             Agreement.of(turns <= 1),
         ),
     }
+
+
+def _laplace_alone(numbers: Numbers) -> Finding:
+    """Whether, for a single release, no exponent has less weight in the tail than 1."""
+    single = [run for run in numbers["runs"] if run["rate"] == 1.0 and run["steps"] == 1]
+    told, verdicts = [], []
+    for name, curve in _curves({"runs": single}):
+        laplace, _, other = _least(curve)
+        verdicts.append(_is_less(laplace, other))
+        told.append(f"{name}: beta = {curve['best']['beta']:.2f} ({curve['best']['tail_weight']:.1e})")
+    if not told:
+        return Finding("No single release was tried.", Agreement.UNDECIDED)
+    return Finding(f"Least weight at: {'; '.join(told)}.", agreement_of(verdicts))
+
+
+def _beyond_laplace_and_gaussian(curves: list[tuple[str, dict[str, Any]]]) -> Finding:
+    """Whether a regime is there, one is enough, in which another exponent beats both of the usual ones."""
+    told, verdicts = [], []
+    for name, curve in curves:
+        laplace, gaussian, other = _least(curve)
+        verdicts.append(_is_less(other, min(laplace, gaussian)))
+        if verdicts[-1]:
+            told.append(
+                f"{name}: {curve['best']['tail_weight']:.1e} at beta = {curve['best']['beta']:.2f}, against "
+                f"{np.exp(laplace):.1e} (Laplace) and {np.exp(gaussian):.1e} (Gaussian)"
+            )
+    found = f"Another exponent has less weight than both in {len(told)} of {len(curves)} curves"
+    agreement = Agreement.AGREES if told else agreement_of(verdicts)
+    return Finding(f"{found}{': ' if told else ''}{'; '.join(told)}.", agreement)
+
+
+def _least(curve: Mapping[str, Any]) -> tuple[float, float, float]:
+    """Logarithms of the weights of Laplace and Gaussian noise, NaN if untried; of the others, the least."""
+    weights = {round(row["beta"], 9): row["log_tail_weight"] for row in curve["weights"]}
+    laplace, gaussian = weights.pop(1.0, np.nan), weights.pop(2.0, np.nan)
+    return laplace, gaussian, min(weights.values())
+
+
+def _is_less(log_weight: float, other: float) -> bool | None:
+    """None where they are as good as each other, or one was not tried."""
+    return None if not abs(log_weight - other) > _SLACK else log_weight < other
 
 
 def _pictures(settings: Settings, numbers: Numbers) -> dict[str, "Figure"]:
