@@ -29,3 +29,8 @@ def not_a_number(config, surroundings):
 
 def lose_the_worker(config, surroundings):
     os._exit(1)
+
+
+def variable(config, surroundings):
+    """A variable of the environment where the cell runs; empty if there is none."""
+    return {"x": config["x"], "found": os.environ.get(config["name"], "")}

@@ -3,11 +3,12 @@
 
 import os
 import signal
+import socket
 from pathlib import Path
 
 import pytest
 
-from ggdp.reproduction.backends import Workers, crew
+from ggdp.reproduction.backends import ClusterError, Workers, crew
 from ggdp.reproduction.cell import Cell
 from ggdp.reproduction.sweep import SweepError, sweep
 
@@ -50,10 +51,27 @@ def test_a_sweep_outlives_a_killed_worker_with_the_same_numbers(tmp_path, cluste
     assert found.results == alone.results
 
 
-def test_cells_that_need_a_gpu_ask_for_one(tmp_path, cluster):
+def test_cells_that_need_a_gpu_are_given_one_and_no_others(tmp_path, cluster):
     with crew(cluster) as ready:
         assert ready.has_gpu
-    cells = [Cell("sweep_tasks:draw", {"x": x}, needs_gpu=x % 2 == 1) for x in range(4)]
+    # Ray tells a worker its devices by this variable.
+    cells = [
+        Cell("sweep_tasks:variable", {"x": x, "name": "CUDA_VISIBLE_DEVICES"}, needs_gpu=x % 2 == 1)
+        for x in range(6)
+    ]
     found = sweep(cells, tmp_path, workers=cluster)
     assert found.num_left_out == 0
-    assert [result["x"] for result in found.results] == [0, 1, 2, 3]
+    assert [(result["x"], result["found"]) for result in found.results] == [
+        (x, "0" if x % 2 else "") for x in range(6)
+    ]
+
+
+def test_a_cluster_that_is_not_there_is_told_in_one_line(monkeypatch):
+    import ray
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))  # bound, and nobody listens
+        workers = Workers("ray", 1, f"127.0.0.1:{free.getsockname()[1]}")
+        with pytest.raises(ClusterError, match="which does not answer"), crew(workers):
+            raise AssertionError("there is nobody to work")

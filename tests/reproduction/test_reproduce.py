@@ -11,6 +11,7 @@ from ggdp.reproduction.catalogue import NAMES, chosen, experiment_named
 from ggdp.reproduction.cell import Cell
 from ggdp.reproduction.experiment import Agreement, Config, Experiment, Finding, Statement
 from ggdp.reproduction.index_page import index_page
+from ggdp.reproduction.record_file import read_record
 from ggdp.reproduction.reproduce import Place, Skipped, reproduce
 
 ALONE = Workers("sequential")
@@ -34,7 +35,7 @@ class Small(Experiment):
         return Config(f"Small {NASTY}", statements, {"count": 4, "holds": True}, {"count": 2, "holds": False})
 
 
-def small(files=(), needs_gpu=False, key="it"):
+def small(files=(), needs_gpu=False, key="it", **others):
     return Small(
         name="small",
         cells=lambda settings: [
@@ -46,6 +47,7 @@ def small(files=(), needs_gpu=False, key="it"):
         findings=lambda settings, numbers: {key: Finding(f"found {NASTY}", Agreement.of(settings["holds"]))},
         pictures=picture,
         files=lambda settings: files,
+        **others,
     )
 
 
@@ -65,8 +67,8 @@ def test_a_record_holds_settings_seeds_versions_time_numbers_and_findings(tmp_pa
 
 
 def test_the_reason_for_a_difference_is_told_only_where_there_is_one(tmp_path):
-    assert "because" not in reproduce(small(), Place(tmp_path), workers=ALONE)["findings"][0]
-    quick = reproduce(small(), Place(tmp_path), workers=ALONE, quick=True)
+    assert "because" not in reproduce(small(), Place(tmp_path / "full"), workers=ALONE)["findings"][0]
+    quick = reproduce(small(), Place(tmp_path / "quick"), workers=ALONE, quick=True)
     assert quick["findings"][0]["agreement"] == "differs"
     assert quick["findings"][0]["because"] == f"of this {NASTY}"
     assert quick["quick"] is True
@@ -103,7 +105,53 @@ def test_other_data_start_other_cells(tmp_path):
 def test_a_figure_that_needs_a_gpu_throughout_is_skipped_with_a_line(tmp_path, monkeypatch):
     monkeypatch.setattr("ggdp.reproduction.backends._cuda_is_here", lambda: False)
     found = reproduce(small(needs_gpu=True), Place(tmp_path), workers=ALONE)
-    assert found == Skipped("small", "its cells need a CUDA device, and no worker has one")
+    assert found == Skipped("small", "4 of its 4 cells need a CUDA device, and no worker has one")
+
+
+def test_a_figure_without_a_package_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    found = reproduce(small(packages=("torch", "sklearn")), Place(tmp_path), workers=ALONE)
+    assert found == Skipped(
+        "small", "needs torch, sklearn, not installed here; try pip install 'ggdp[torch,pate]'"
+    )
+
+
+def test_a_full_run_is_not_replaced_by_a_quick_one(tmp_path):
+    full = reproduce(small(), Place(tmp_path), workers=ALONE)
+    drawn = (tmp_path / "small.svg").read_bytes()
+    quick = reproduce(small(), Place(tmp_path), workers=ALONE, quick=True)
+    path = str(tmp_path / "small.json")
+    assert quick == Skipped(
+        "small", f"a quick run would replace the full one of {path!r}; give another --out"
+    )
+    assert json.loads((tmp_path / "small.json").read_text()) == full
+    assert (tmp_path / "small.svg").read_bytes() == drawn
+
+
+def test_a_full_run_replaces_a_quick_one_and_a_file_of_someone_else(tmp_path):
+    (tmp_path / "small.json").write_text("{")
+    assert reproduce(small(), Place(tmp_path), workers=ALONE, quick=True)["quick"] is True
+    assert reproduce(small(), Place(tmp_path), workers=ALONE)["quick"] is False
+
+
+def test_a_run_asked_to_be_quick_that_is_no_smaller_is_not_called_quick(tmp_path, monkeypatch):
+    same = Config("Small", {"it": Statement("So it is")}, {"count": 2, "holds": True}, {})
+    monkeypatch.setattr(Small, "config", same)
+    full = reproduce(small(), Place(tmp_path), workers=ALONE)
+    quick = reproduce(small(), Place(tmp_path), workers=ALONE, quick=True)
+    assert quick["quick"] is False
+    assert quick["numbers"] == full["numbers"]
+
+
+def test_the_gpu_is_named_where_cells_need_one_and_no_other_figure_asks_for_torch(tmp_path, monkeypatch):
+    import torch
+
+    monkeypatch.setattr("ggdp.reproduction.backends._cuda_is_here", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a device")
+    on_gpu = reproduce(small(needs_gpu=True), Place(tmp_path / "gpu"), workers=ALONE)
+    assert on_gpu["versions"]["GPU"] == "a device"
+    assert "GPU" not in reproduce(small(), Place(tmp_path / "plain"), workers=ALONE)["versions"]
 
 
 def test_a_finding_without_a_statement_is_an_error(tmp_path):
@@ -112,8 +160,8 @@ def test_a_finding_without_a_statement_is_an_error(tmp_path):
 
 
 def test_the_page_escapes_everything_and_shows_verdict_picture_and_what_was_left_out(tmp_path):
-    record = reproduce(small(), Place(tmp_path), workers=ALONE)
-    quick = reproduce(small(), Place(tmp_path), workers=ALONE, quick=True)
+    record = reproduce(small(), Place(tmp_path / "full"), workers=ALONE)
+    quick = reproduce(small(), Place(tmp_path / "quick"), workers=ALONE, quick=True)
     page = index_page([record, quick], {f"fig9{NASTY}": f"needs {NASTY}"}, f"0{NASTY}")
     assert "<script>" not in page
     assert page.count("agrees with the paper") == 1
@@ -122,6 +170,49 @@ def test_the_page_escapes_everything_and_shows_verdict_picture_and_what_was_left
     assert 'src="small.png"' in page
     assert "Left out" in page
     assert "A quick run" in page
+
+
+def test_the_page_says_which_sections_are_of_an_earlier_run(tmp_path):
+    record = reproduce(small(), Place(tmp_path), workers=ALONE)
+    assert "earlier run" not in index_page([record], {}, "0")
+    page = index_page([record], {}, "0", earlier={"small"})
+    assert "(from an earlier run)" in page
+    assert "From an earlier run; the last one did not make it." in page
+
+
+def spoiled(tmp_path, change):
+    """The message about a record after a change."""
+    record = reproduce(small(), Place(tmp_path), workers=ALONE)
+    path = tmp_path / "small.json"
+    path.write_text(change(record) if change(record).__class__ is str else json.dumps(change(record)))
+    with pytest.raises(ValueError, match="must be a record of `ggdp reproduce`") as refused:
+        read_record(path)
+    assert str(path) in str(refused.value)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda record: "{", "it is not JSON"),
+        (lambda record: "[" * 100_000, "it is not JSON"),
+        (lambda record: [], "it is not one JSON object"),
+        (lambda record: {}, "wrong or missing: figure, title, quick, "),
+        (lambda record: record | {"seconds": {"cells": "many"}}, "wrong or missing: seconds"),
+        (lambda record: record | {"numbers": {"notes": [1]}}, "wrong or missing: numbers"),
+        (lambda record: record | {"findings": []}, "wrong or missing: findings"),
+        (lambda record: record | {"findings": [{"says": "so"}]}, "wrong or missing: findings"),
+        (lambda record: record | {"pictures": [None]}, "wrong or missing: pictures"),
+        (lambda record: record | {"figure": "fig1"}, "it is of 'fig1'"),
+    ],
+)
+def test_a_file_that_is_no_record_is_refused_by_name(tmp_path, change, told):
+    assert told in spoiled(tmp_path, change)
+
+
+def test_a_verdict_that_is_none_is_no_record(tmp_path):
+    found = {"says": "so", "found": "that", "agreement": "perhaps"}
+    assert "findings" in spoiled(tmp_path, lambda record: record | {"findings": [found]})
 
 
 @pytest.mark.parametrize("name", NAMES)

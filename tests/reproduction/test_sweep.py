@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 
-from ggdp.reproduction.backends import Crew, Workers
+from ggdp.reproduction.backends import JoblibCrew, Workers
 from ggdp.reproduction.cell import Cell
 from ggdp.reproduction.cell_store import CellStore
 from ggdp.reproduction.sweep import SweepError, sweep
@@ -110,15 +110,7 @@ def test_a_cell_that_needs_a_gpu_runs_where_there_is_one(tmp_path, monkeypatch):
 
 def test_a_crew_without_a_gpu_refuses_to_be_asked_for_one():
     with pytest.raises(ValueError, match="no worker has one"):
-        list(Crew({"backend": "sequential"}, None).results(len, [((),)], gpu=True))
-
-
-def test_a_backend_that_cannot_stream_works_in_rounds_and_keeps_each(tmp_path):
-    kept = []
-    crew = Crew({"backend": "threading", "n_jobs": 2}, None, round_size=3)
-    for value in crew.results(lambda x: 2 * x, [(x,) for x in range(8)]):
-        kept.append(value)
-    assert kept == [0, 2, 4, 6, 8, 10, 12, 14]
+        list(JoblibCrew({"backend": "sequential"}, None).results(len, [((),)], gpu=True))
 
 
 @pytest.mark.parametrize("backend", ["threading", "loky"])
@@ -132,8 +124,46 @@ def test_bad_workers_are_refused_by_name():
         Workers("slurm")
     with pytest.raises(ValueError, match="jobs must be a whole number >= 1, got 0"):
         Workers("loky", 0)
-    with pytest.raises(ValueError, match="address must not be given with backend loky"):
+    with pytest.raises(ValueError, match=r"cluster must not be given with backend loky.*; backend dask and"):
         Workers("loky", 1, "tcp://127.0.0.1:1")
+
+
+@pytest.mark.parametrize(
+    ("backend", "good", "bad"),
+    [
+        (
+            "dask",
+            ["tcp://10.0.0.1:8786", "host:8786", "tls://a.b:1/", "tcp://[::1]:65535"],
+            ["nonsense", "tcp://host", "host:0", "host:65536", "http://host:80/path", "", "auto", "a b:1"],
+        ),
+        ("ray", ["auto", "10.0.0.1:6379", "ray://host:10001"], ["nonsense", "host", "", "ray://host"]),
+    ],
+)
+def test_the_form_of_an_address_is_checked_before_anything_else(backend, good, bad):
+    for address in good:
+        assert Workers(backend, 1, address).cluster == address
+    for address in bad:
+        with pytest.raises(ValueError, match=r"cluster must be .*address of a running .* got '"):
+            Workers(backend, 1, address)
+
+
+def test_a_device_is_looked_for_only_where_an_open_cell_needs_one(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr("ggdp.reproduction.backends._cuda_is_here", lambda: not asked.append(1))
+    sweep(cells(3), tmp_path, workers=SEQUENTIAL)
+    assert not asked
+    needy = [Cell(cell.task, cell.config, needs_gpu=True) for cell in cells(3)]
+    assert sweep(needy, tmp_path, workers=SEQUENTIAL).num_reused == 3
+    assert not asked
+    sweep([Cell("sweep_tasks:draw", {"x": 9}, needs_gpu=True)], tmp_path, workers=SEQUENTIAL)
+    assert asked == [1]
+
+
+@pytest.mark.parametrize("below", ["", "fig1"])
+def test_a_file_in_the_way_of_the_cells_is_told_before_any_work(tmp_path, below):
+    (tmp_path / "cells").write_text("not a folder")
+    with pytest.raises(ValueError, match="must be a folder, for finished cells, and a file is in its way"):
+        sweep(cells(2), tmp_path / "cells" / below, workers=Workers("loky", 2))
 
 
 KILLED = """

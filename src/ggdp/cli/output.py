@@ -11,6 +11,7 @@ import typer
 
 from ggdp.reporting.rounding import rounded_down as rounded_down
 from ggdp.reporting.rounding import rounded_up as rounded_up
+from ggdp.reproduction.experiment import EXTRAS
 
 
 def json_line(record: Mapping[str, Any]) -> str:
@@ -59,10 +60,6 @@ def probability(log_prob: float) -> str:
         return f"{decimal.Decimal(log_prob).exp():.4g}"
 
 
-_EXTRAS = {"torch": "torch", "sklearn": "pate", "joblib": "pate"}
-"""Which of the package's extras bring a module; matplotlib comes with `plot`."""
-
-
 def refuse(line: str, *, code: int = 2) -> int:
     """Print one line on stderr and return the exit status."""
     print(f"ggdp: {line}", file=sys.stderr)
@@ -75,15 +72,15 @@ def sentence(error: Exception) -> str:
     Usage errors are told apart by `format_message`, because the class they derive from has moved between
     versions of typer.
     """
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) and error.filename is not None:
         text = f"cannot use file {error.filename!r}: {error.strerror}"
     elif isinstance(error, ModuleNotFoundError):
-        extra = _EXTRAS.get(str(error.name).partition(".")[0], "plot")
+        extra = EXTRAS.get(str(error.name).partition(".")[0], "plot")
         text = f"this command needs {error.name!r}, which is not installed; try pip install 'ggdp[{extra}]'"
     elif hasattr(error, "format_message"):
         # Our own parsers name the option themselves; the toolkit's messages do not.
         own = str(getattr(error, "message", ""))
         text = own if own.startswith("--") else str(error.format_message())
     else:
-        text = str(error)
+        text = str(error) or type(error).__name__
     return " ".join(text.split())

@@ -6,14 +6,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ggdp import version
+from ggdp import arguments, version
 from ggdp.atomic_file import write_atomically
-from ggdp.cli import options
-from ggdp.reproduction.backends import BackendName, Workers
+from ggdp.cli import options, output
+from ggdp.reproduction.backends import BackendName, ClusterError, Workers
 from ggdp.reproduction.catalogue import NAMES, chosen, experiment_named
 
 if TYPE_CHECKING:
     from ggdp.reproduction.reproduce import Place, Skipped
+
+
+def _backend(text: str) -> BackendName:
+    try:
+        arguments.one_of("--backend", str(text), tuple(map(str, BackendName)))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    return BackendName(text)
+
 
 Figures = Annotated[
     list[str] | None, typer.Argument(help=f"all, or some of {', '.join(NAMES)}.", metavar="[FIGURE]...")
@@ -23,7 +32,15 @@ Data = Annotated[
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="Small settings: minutes on two cores.")]
 Out = Annotated[Path, typer.Option("--out", help="The folder for index.html, records and pictures.")]
-Backend = Annotated[BackendName, typer.Option("--backend", help="Where the cells of a sweep run.")]
+Backend = Annotated[
+    BackendName,
+    typer.Option(
+        "--backend",
+        help=f"Where the cells of a sweep run: {', '.join(BackendName)}.",
+        parser=_backend,
+        metavar="NAME",
+    ),
+]
 Jobs = Annotated[
     int,
     typer.Option(
@@ -53,8 +70,9 @@ def reproduce(
     """Make figures of the paper again and say, statement by statement, whether we agree.
 
     Every finished cell of a sweep is kept in --out: stopped and started again, the command goes on where it
-    was. A figure whose data are not there is skipped, and the line says what to pass. One whose cells fail is
-    told, the others are made, and the exit status is 1.
+    was. A figure whose data are not there is skipped, and the line says what to pass. Training that needs a
+    GPU is read from a kept record where it cannot run, and a line says so. A figure whose cells fail is told,
+    the others are made, and the exit status is 1. No quick run replaces a full one in --out.
     Needs joblib and matplotlib: pip install 'ggdp[plot,pate]'.
 
     Example: ggdp reproduce fig1 fig2 --quick --out reproduction
@@ -66,29 +84,54 @@ def reproduce(
     from ggdp.reproduction.sweep import SweepError
 
     wanted = chosen(figures or [])
-    workers = Workers(backend, jobs, cluster)
-    if data is not None and not data.is_dir():
-        raise ValueError(f"--data must be a folder, got {str(data)!r}")
-    out.mkdir(parents=True, exist_ok=True)
-    place = Place(out, None if data is None else data.resolve())  # as workers elsewhere see it
-    skipped: dict[str, str] = {}
+    workers = _workers(backend, jobs, cluster)
+    data = None if data is None else _data(data)
+    place = Place(_folder(out), data)
+    left_out: dict[str, str] = {}
+    made: set[str] = set()
     num_failed = 0
     for experiment in wanted:
         try:
             found = _with_progress_bar(experiment.name, place, workers, quick)
+        except ClusterError as error:
+            raise ValueError(f"--{error}") from None
         except SweepError as error:  # the other figures are worth having
-            found = Skipped(experiment.name, str(error))
+            found = Skipped(experiment.name, f"failed, {error}")
             num_failed += 1
-        if isinstance(found, Skipped):
-            skipped[found.name] = found.why
-            typer.echo(f"{found.name}: skipped, {found.why}")
+            typer.echo(f"{found.name}: {found.why}")
         else:
-            for finding in found["findings"]:
-                typer.echo(f"{experiment.name}: {finding['agreement']}: {finding['found']}")
-    write_atomically(out / "index.html", _index(place, skipped))
+            _tell(found)
+        if isinstance(found, Skipped):
+            left_out[found.name] = found.why
+        else:
+            made.add(experiment.name)
+    write_atomically(out / "index.html", _index(place, left_out, made))
     typer.echo(f"Wrote {out / 'index.html'}")
     if num_failed:
         raise typer.Exit(1)
+
+
+def _workers(backend: BackendName, jobs: int, cluster: str | None) -> Workers:
+    try:
+        return Workers(backend, jobs, cluster)
+    except ValueError as error:  # in the words of the command line
+        raise ValueError(f"--{error}".replace(" backend ", " --backend ")) from None
+
+
+def _data(folder: Path) -> Path:
+    if not folder.is_dir():
+        raise ValueError(f"--data must be a folder, got {str(folder)!r}")
+    return folder.resolve()  # as workers elsewhere see it
+
+
+def _folder(out: Path) -> Path:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise ValueError(
+            f"--out must be a folder, or the name of a new one, got {str(out)!r}, where a file is in the way"
+        ) from None
+    return out
 
 
 def _with_progress_bar(
@@ -109,10 +152,30 @@ def _with_progress_bar(
         return reproduce_one(experiment_named(name), place, workers=workers, quick=quick, on_progress=tell)
 
 
-def _index(place: "Place", skipped: dict[str, str]) -> str:
-    """The page of all records in the folder, those of earlier runs included."""
-    from ggdp.reproduction.index_page import index_page
-    from ggdp.reproduction.record import read_record
+def _tell(found: "dict[str, Any] | Skipped") -> None:
+    if not isinstance(found, dict):
+        typer.echo(f"{found.name}: skipped, {found.why}")
+        return
+    if "read from" in found:
+        typer.echo(f"{found['figure']}: {found['numbers']['notes'][0]}")
+    for finding in found["findings"]:
+        typer.echo(f"{found['figure']}: {finding['agreement']}: {finding['found']}")
 
-    records = [read_record(place.record(name)) for name in NAMES if place.record(name).is_file()]
-    return index_page(records, skipped, version())
+
+def _index(place: "Place", left_out: dict[str, str], made: set[str]) -> str:
+    """The page of all records in the folder, those of earlier runs included; what is no record is told."""
+    from ggdp.reproduction.index_page import index_page
+    from ggdp.reproduction.record_file import read_record
+
+    records = []
+    for name in NAMES:
+        try:
+            records.append(read_record(place.record(name)))
+        except FileNotFoundError:
+            continue
+        except (ValueError, OSError) as error:
+            why = output.sentence(error)
+            typer.echo(f"{name}: left out of the page, {why}")
+            left_out[name] = "; ".join([left_out[name], why] if name in left_out else [why])
+    earlier = {record["figure"] for record in records} - made
+    return index_page(records, left_out, version(), earlier=earlier)

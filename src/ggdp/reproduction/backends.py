@@ -1,15 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where cells run: processes or threads of this machine, a Dask or a Ray cluster; joblib is the one seam."""
+"""Where cells run: processes or threads of this machine, a Dask or a Ray cluster."""
 
 import contextlib
 import importlib
+import re
+import socket
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 from ggdp import arguments
+
+_NO_GPU = "a cell that needs a GPU cannot run here: no worker has one"
+_CONNECT_SECONDS = 10.0  # a cluster that is there answers at once
+_ADDRESS = re.compile(r"(?:(?P<scheme>[a-z]+)://)?(?P<host>\[[^\s\[\]]+\]|[^\s:/\[\]]+):(?P<port>\d{1,5})/?")
+
+
+class ClusterError(ValueError):
+    """A cluster that is not there, or does not answer."""
 
 
 class BackendName(StrEnum):
@@ -29,30 +39,52 @@ class Workers:
     Attributes:
         backend: their kind.
         jobs: how many; of an existing cluster, all that it has.
-        address: of a running Dask scheduler or Ray cluster. Without one a cluster of this machine is started,
-            and stopped at the end.
+        cluster: the address of a running Dask scheduler or Ray cluster. Without one a cluster of this machine
+            is started, and stopped at the end.
     """
 
     backend: BackendName = BackendName.LOKY
     jobs: int = 1
-    address: str | None = None
+    cluster: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be."""
         object.__setattr__(self, "backend", _known(self.backend))
         arguments.whole("jobs", self.jobs)
-        if self.address is not None and self.backend not in (BackendName.DASK, BackendName.RAY):
-            raise ValueError(f"address must not be given with backend {self.backend}, got {self.address!r}")
+        if self.cluster is None:
+            return
+        if self.backend not in (BackendName.DASK, BackendName.RAY):
+            raise ValueError(
+                f"cluster must not be given with backend {self.backend}, got {self.cluster!r}; "
+                "backend dask and backend ray have one"
+            )
+        if not _is_address(self.cluster, self.backend):
+            raise ValueError(f"cluster must be {_wanted(self.backend)}, got {self.cluster!r}")
+
+    @property
+    def may_have_gpu(self) -> bool:
+        """Whether it is worth asking for a GPU; of a cluster elsewhere, only the cluster knows."""
+        return self.cluster is not None or _cuda_is_here()
 
 
-class Crew:
-    """Workers that are ready: hands out work, and knows whether a GPU can be asked for."""
+class Crew(Protocol):
+    """Workers that are ready."""
 
-    def __init__(
-        self, config: dict[str, Any], gpu_config: dict[str, Any] | None, *, round_size: int | None = None
-    ):
+    @property
+    def has_gpu(self) -> bool:
+        """Whether a cell that needs a GPU can run."""
+
+    def results(
+        self, function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], *, gpu: bool = False
+    ) -> Iterator[Any]:
+        """`function(*call)` for each call, in the order in which they end."""
+
+
+class JoblibCrew:
+    """Workers of joblib's: of this machine, or of Dask."""
+
+    def __init__(self, config: dict[str, Any], gpu_config: dict[str, Any] | None):
         self._config, self._gpu_config = config, gpu_config
-        self._round_size = round_size  # of a backend that hands over nothing before all of a round has ended
 
     @property
     def has_gpu(self) -> bool:
@@ -67,46 +99,65 @@ class Crew:
 
         config = self._gpu_config if gpu else self._config
         if config is None:
-            raise ValueError("a cell that needs a GPU cannot run here: no worker has one")
+            raise ValueError(_NO_GPU)
         with parallel_config(**config), warnings.catch_warnings():
             # loky replaces workers that have grown; no cell is lost by it.
             warnings.filterwarnings("ignore", message="A worker stopped while some jobs")
             work = [delayed(function)(*call) for call in calls]
-            if self._round_size is None:
-                # One call in a batch: what has ended is handed over, and not lost with its neighbours.
-                yield from Parallel(return_as="generator_unordered", batch_size=1)(work)
-                return
-            for start in range(0, len(work), self._round_size):
-                yield from Parallel(batch_size=1)(work[start : start + self._round_size])
+            # One call in a batch: what has ended is handed over, and not lost with its neighbours.
+            yield from Parallel(return_as="generator_unordered", batch_size=1)(work)
+
+
+class RayCrew:
+    """Workers of Ray's, asked without joblib: a pool of one, as on one GPU, joblib runs in this process."""
+
+    def __init__(self, ray: Any):
+        self._ray = ray
+
+    @property
+    def has_gpu(self) -> bool:
+        """Whether a cell that needs a GPU can run."""
+        return bool(self._ray.cluster_resources().get("GPU", 0.0) >= 1.0)
+
+    def results(
+        self, function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], *, gpu: bool = False
+    ) -> Iterator[Any]:
+        """`function(*call)` for each call, in the order in which they end."""
+        if gpu and not self.has_gpu:  # Ray would wait for one to come
+            raise ValueError(_NO_GPU)
+        task = self._ray.remote(num_gpus=int(gpu))(function)
+        waiting = [task.remote(*call) for call in calls]
+        while waiting:
+            ended, waiting = self._ray.wait(waiting)
+            yield from self._ray.get(ended)
 
 
 @contextlib.contextmanager
-def crew(workers: Workers) -> Iterator[Crew]:
-    """Start or find the workers, and let them go at the end."""
+def crew(workers: Workers, *, with_gpu: bool = True) -> Iterator[Crew]:
+    """Start or find the workers, and let them go at the end; a GPU is looked for only where one is wanted."""
+    here = _gpu_of_this_machine() if with_gpu and workers.cluster is None else None
     if workers.backend is BackendName.DASK:
         with _dask_client(workers) as client:
             described = client.scheduler_info(n_workers=-1)["workers"].values()
             has_gpu = any(worker.get("resources", {}).get("GPU", 0) > 0 for worker in described)
             plain = {"backend": "dask", "client": client}
             asking = {**plain, "resources": {"GPU": 1}} if has_gpu else None
-            yield Crew(plain, asking if workers.address else _gpu_of_this_machine())
+            yield JoblibCrew(plain, asking if workers.cluster else here)
     elif workers.backend is BackendName.RAY:
-        with _ray(workers) as (num_cpus, num_gpus):
-            # A pool of more workers than there is room for would wait for ever.
-            jobs = num_cpus if workers.address else min(workers.jobs, num_cpus)
-            gpu = {"backend": "ray", "n_jobs": min(jobs, num_gpus), "ray_remote_args": {"num_gpus": 1}}
-            plain = {"backend": "ray", "n_jobs": jobs}
-            yield Crew(plain, gpu if num_gpus else None, round_size=2 * jobs)
+        with _ray(workers) as ray:
+            yield RayCrew(ray)
     else:
         plain = {"backend": str(workers.backend), "n_jobs": workers.jobs}
-        yield Crew(plain, _gpu_of_this_machine())
+        yield JoblibCrew(plain, here)
 
 
 @contextlib.contextmanager
 def _dask_client(workers: Workers) -> Iterator[Any]:
     dask = _installed("distributed", "backend dask needs Dask; try pip install 'ggdp[dask]'")
-    if workers.address is not None:
-        with dask.Client(workers.address, set_as_default=False) as client:
+    if workers.cluster is not None:
+        with _found(workers):
+            client = dask.Client(workers.cluster, set_as_default=False, timeout=_CONNECT_SECONDS)
+        with client:
             yield client
         return
     with (
@@ -117,20 +168,56 @@ def _dask_client(workers: Workers) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def _ray(workers: Workers) -> Iterator[tuple[int, int]]:
-    """Start or find Ray; the numbers of its processors and GPUs."""
+def _ray(workers: Workers) -> Iterator[Any]:
+    """Start Ray, or find it."""
     ray = _installed("ray", "backend ray needs Ray; try pip install 'ray[default]'")
-    started = not ray.is_initialized()
-    if started:
-        local = {} if workers.address else {"num_cpus": workers.jobs, "include_dashboard": False}
-        ray.init(address=workers.address, **local)
-    importlib.import_module("ray.util.joblib").register_ray()
+    if ray.is_initialized():
+        yield ray
+        return
+    local = {} if workers.cluster else {"num_cpus": workers.jobs, "include_dashboard": False}
+    with _found(workers):
+        ray.init(address=workers.cluster, **local)
     try:
-        resources = ray.cluster_resources()
-        yield int(resources["CPU"]), int(resources.get("GPU", 0.0))
+        yield ray
     finally:
-        if started:
-            ray.shutdown()
+        ray.shutdown()
+
+
+@contextlib.contextmanager
+def _found(workers: Workers) -> Iterator[None]:
+    """Knock before the toolkits do, who try again and again; whatever they then say is one line."""
+    try:
+        if workers.cluster is not None:
+            _knock(workers.cluster)
+        yield
+    except (OSError, RuntimeError) as error:
+        if workers.cluster is None:
+            raise
+        why = str(error) or type(error).__name__
+        raise ClusterError(
+            f"cluster must be {_wanted(workers.backend)}, got {workers.cluster!r}, which does not answer "
+            f"({why}); without it, one of this machine is started"
+        ) from None
+
+
+def _knock(address: str) -> None:
+    parts = _ADDRESS.fullmatch(address)
+    if parts is not None and parts["scheme"] in (None, "tcp", "tls", "ray"):
+        host = parts["host"].strip("[]")
+        socket.create_connection((host, int(parts["port"])), timeout=_CONNECT_SECONDS).close()
+
+
+def _is_address(address: str, backend: BackendName) -> bool:
+    parts = _ADDRESS.fullmatch(address)
+    if parts is None:
+        return backend is BackendName.RAY and address == "auto"
+    return 0 < int(parts["port"]) < 1 << 16
+
+
+def _wanted(backend: BackendName) -> str:
+    if backend is BackendName.DASK:
+        return "the address of a running Dask scheduler, as tcp://HOST:8786"
+    return "auto or the address of a running Ray cluster, as HOST:6379 or ray://HOST:10001"
 
 
 def _installed(package: str, otherwise: str) -> Any:

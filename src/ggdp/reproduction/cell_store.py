@@ -29,6 +29,16 @@ class CellStore:
         """Where this cell's result is or will be."""
         return self.folder / f"{cell.digest[:_NAME_LENGTH]}.json"
 
+    def make_folder(self) -> None:
+        """Make the folder, or refuse: better before any work than after the first cell."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise ValueError(
+                f"{str(self.folder)!r} must be a folder, for finished cells, and a file is in its way; "
+                "move the file, or give another --out"
+            ) from None
+
     def read(self, cell: Cell) -> dict[str, Any] | None:
         """The cell's record, or None if it has not been finished."""
         try:
@@ -42,7 +52,7 @@ class CellStore:
 
     def write(self, cell: Cell, result: dict[str, Any], seconds: float) -> dict[str, Any]:
         """Keep a result; returns the record as `read` will."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.make_folder()
         record = {
             **cell.to_dict(),
             "ggdp": version(),

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 Settings = Mapping[str, Any]
 Numbers = dict[str, Any]
 
+EXTRAS = {"torch": "torch", "sklearn": "pate", "joblib": "pate", "matplotlib": "plot"}
+"""Which of ggdp's extras bring an optional package."""
+
 
 class Agreement(StrEnum):
     """What our numbers say to a statement of the paper."""
@@ -76,6 +79,11 @@ class Config:
         """The settings of a full or of a quick run."""
         return {**self.settings, **(self.quick if quick else {})}
 
+    @property
+    def has_quick_run(self) -> bool:
+        """Whether a quick run is another run than the full one."""
+        return self.chosen(True) != self.chosen(False)
+
 
 @functools.cache
 def config_of(name: str) -> Config:
@@ -97,7 +105,9 @@ class Experiment:
         headline: the few numbers that `expected/` holds, by name.
         findings: our answer to each statement of the paper.
         pictures: drawn from settings and numbers alone; a name for each.
-        files: data that must be there, relative to the data folder.
+        files: data that must be there, relative to the data folder; their digests are settings of every cell.
+        folders: data that its cells read, the first of these folders that is in the data folder. Its digest
+            names the folder where the cells are kept, and is no part of the cells or of their seeds.
         packages: optional packages that must be installed.
         kept_with: the folder of its cells, where figures share them.
         needs_record: whether, where no cell can run, it is made of the record that `measured` names.
@@ -110,6 +120,7 @@ class Experiment:
     findings: Callable[[Settings, Numbers], dict[str, Finding]]
     pictures: Callable[[Settings, Numbers], dict[str, "Figure"]]
     files: Callable[[Settings], tuple[str, ...]] = lambda settings: ()
+    folders: tuple[str, ...] = ()
     packages: tuple[str, ...] = ()
     kept_with: str = ""
     needs_record: bool = False

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One page with every figure: our picture, what the paper says, what we found, and whether the two agree."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -33,8 +33,21 @@ _WORDS = {
 }
 
 
-def index_page(records: Sequence[Mapping[str, Any]], skipped: Mapping[str, str], version: str) -> str:
-    """The page of these records, and a line for each figure that was skipped; pictures lie beside it."""
+def index_page(
+    records: Sequence[Mapping[str, Any]],
+    skipped: Mapping[str, str],
+    version: str,
+    *,
+    earlier: Collection[str] = (),
+) -> str:
+    """The page of these records, and a line for each figure that was left out; pictures lie beside it.
+
+    Args:
+        records: as `read_record` gives them.
+        skipped: why a figure was left out, by its name.
+        version: of ggdp.
+        earlier: the figures whose records an earlier run made.
+    """
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
@@ -44,8 +57,8 @@ def index_page(records: Sequence[Mapping[str, Any]], skipped: Mapping[str, str],
 <p>Every figure and table of the paper on the Generalized Gaussian mechanism, computed anew. To the left our
 picture; to the right what the paper says, what we found, and whether the two agree. The verdicts are computed
 from the numbers of each record. Epsilons are certified upper bounds wherever nothing else is said.</p>
-{_summary(records)}
-{"".join(_section(record) for record in records)}
+{_summary(records, earlier)}
+{"".join(_section(record, record["figure"] in earlier) for record in records)}
 {_skipped(skipped)}
 <p class="facts">Made by ggdp {escape(version)}.</p>
 </body>
@@ -53,10 +66,10 @@ from the numbers of each record. Epsilons are certified upper bounds wherever no
 """
 
 
-def _summary(records: Sequence[Mapping[str, Any]]) -> str:
+def _summary(records: Sequence[Mapping[str, Any]], earlier: Collection[str]) -> str:
     rows = "".join(
         f'<tr><td><a href="#{escape(record["figure"])}">{escape(record["figure"])}</a></td>'
-        f"<td>{escape(record['title'])}{' (quick run)' if record['quick'] else ''}</td><td>"
+        f"<td>{escape(record['title'])}{_kind(record, record['figure'] in earlier)}</td><td>"
         + " ".join(_mark(finding["agreement"], finding["agreement"]) for finding in record["findings"])
         + "</td></tr>"
         for record in records
@@ -65,7 +78,18 @@ def _summary(records: Sequence[Mapping[str, Any]]) -> str:
     return f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>"
 
 
-def _section(record: Mapping[str, Any]) -> str:
+def _kind(record: Mapping[str, Any], is_earlier: bool) -> str:
+    """What kind of run it was, where it was not a full one of this command."""
+    kinds = {
+        "quick run": record["quick"],
+        "kept record": "read from" in record,
+        "from an earlier run": is_earlier,
+    }
+    told = ", ".join(kind for kind, holds in kinds.items() if holds)
+    return f" ({told})" if told else ""
+
+
+def _section(record: Mapping[str, Any], is_earlier: bool) -> str:
     name = escape(record["figure"])
     pictures = "".join(
         f'<figure><a href="{escape(picture)}.svg"><img alt="{escape(record["title"])}" '
@@ -73,11 +97,12 @@ def _section(record: Mapping[str, Any]) -> str:
         for picture in record["pictures"]
     )
     caption = f"<p>{escape(record['title'])}. The paper: {escape(record['findings'][0]['says'])}</p>"
-    quick = '<p class="note">A quick run: smaller than the paper\'s.</p>' if record["quick"] else ""
+    kind = '<p class="note">From an earlier run; the last one did not make it.</p>' if is_earlier else ""
+    kind += '<p class="note">A quick run: smaller than the paper\'s.</p>' if record["quick"] else ""
     notes = "".join(f'<p class="note">{escape(note)}</p>' for note in record["numbers"].get("notes", []))
     return f"""<section id="{name}">
 <h2>{name}: {escape(record["title"])}</h2>
-{quick}{notes}<div class="side"><div>{pictures}{caption}{_facts(record)}</div>
+{kind}{notes}<div class="side"><div>{pictures}{caption}{_facts(record)}</div>
 <div>{"".join(map(_finding, record["findings"]))}</div></div>
 </section>
 """

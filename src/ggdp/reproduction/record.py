@@ -3,10 +3,8 @@
 
 import json
 import platform
-import sys
 from collections.abc import Mapping, Sequence
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 from ggdp import version
@@ -21,10 +19,21 @@ def made_record(
     cell_records: Sequence[Mapping[str, Any] | None],
     *,
     quick: bool,
+    on_gpu: bool,
     num_reused: int,
     wall_seconds: float,
 ) -> dict[str, Any]:
-    """Plain data with everything that the page and the check need."""
+    """Plain data with everything that the page and the check need.
+
+    Args:
+        experiment: the figure.
+        settings: of the run.
+        cell_records: one for each cell, None where it was left out.
+        quick: whether the settings are smaller than those of the full run.
+        on_gpu: whether some cell needs a GPU, which is then named.
+        num_reused: how many cells were finished before.
+        wall_seconds: what this run took.
+    """
     ran = [record for record in cell_records if record is not None]
     numbers = experiment.numbers(settings, [record["result"] for record in ran])
     findings = experiment.findings(settings, numbers)
@@ -34,7 +43,7 @@ def made_record(
         "quick": quick,
         "config": dict(settings),
         "seeds": _seeds(ran),
-        "versions": versions(),
+        "versions": versions(on_gpu=on_gpu),
         "seconds": {
             "wall": round(wall_seconds, 2),
             "in cells": round(sum(record["seconds"] for record in ran), 2),
@@ -63,7 +72,23 @@ def _told(record: Mapping[str, Any], ran: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(f"{name} = {json.dumps(value)}" for name, value in differing.items())
 
 
-def versions() -> dict[str, str]:
+def record_read(kept: Mapping[str, Any], name: str, why: str) -> dict[str, Any]:
+    """The record that is kept under this name, as it is: its own settings, versions, seeds, time; and a note.
+
+    Args:
+        kept: a whole record of an earlier run.
+        name: under which `measured` has it.
+        why: nothing was run.
+    """
+    note = (
+        "Read from the record of a run on a GPU that is kept with the package; this command trained nothing, "
+        f"since {why}."
+    )
+    numbers = {**kept["numbers"], "notes": [note, *kept["numbers"].get("notes", [])]}
+    return {**kept, "read from": name, "numbers": numbers}
+
+
+def versions(*, on_gpu: bool) -> dict[str, str]:
     """What the numbers were made with; packages that are not installed are left out."""
     found = {"ggdp": version(), "python": platform.python_version()}
     for package in _PACKAGES:
@@ -71,10 +96,15 @@ def versions() -> dict[str, str]:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
             continue
-    torch = sys.modules.get("torch")  # where no figure needed it, nor do its numbers
-    if torch is not None and torch.cuda.is_available():
-        found["GPU"] = torch.cuda.get_device_name()
-    return found
+    return {**found, **(_gpu() if on_gpu else {})}
+
+
+def _gpu() -> dict[str, str]:
+    try:
+        import torch
+    except ModuleNotFoundError:
+        return {}
+    return {"GPU": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}
 
 
 def _answered(experiment: Experiment, findings: Mapping[str, Finding]) -> list[dict[str, str]]:
@@ -89,9 +119,3 @@ def _answered(experiment: Experiment, findings: Mapping[str, Finding]) -> list[d
             answer["because"] = statements[key].because
         answers.append(answer)
     return answers
-
-
-def read_record(path: Path) -> dict[str, Any]:
-    """A record from its file."""
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run one figure from its configuration to its record and pictures."""
 
-import hashlib
 import importlib.util
 import json
 import time
@@ -13,12 +12,16 @@ from typing import Any
 from ggdp.atomic_file import write_atomically
 from ggdp.reporting import canvas
 from ggdp.reproduction.backends import Workers
-from ggdp.reproduction.experiment import Experiment
+from ggdp.reproduction.data_files import file_digest, first_folder, folder_digest, missing_files
+from ggdp.reproduction.experiment import EXTRAS, Experiment
 from ggdp.reproduction.measured import measured
-from ggdp.reproduction.record import made_record
+from ggdp.reproduction.record import made_record, record_read
+from ggdp.reproduction.record_file import read_record
 from ggdp.reproduction.sweep import sweep
 
 Progress = Callable[[int, int], None]
+
+_DATA_NAME_LENGTH = 12  # hexadecimal digits of a digest in the name of a folder
 
 
 @dataclass(frozen=True)
@@ -36,9 +39,10 @@ class Place:
     out: Path
     data: Path | None = None
 
-    def cells(self, experiment: Experiment) -> Path:
-        """The folder of a figure's finished cells."""
-        return self.out / "cells" / (experiment.kept_with or experiment.name)
+    def cells(self, experiment: Experiment, data_digest: str = "") -> Path:
+        """The folder of a figure's finished cells; where cells do not say what data they read, it does."""
+        folder = self.out / "cells" / (experiment.kept_with or experiment.name)
+        return folder / data_digest[:_DATA_NAME_LENGTH]
 
     def record(self, name: str) -> Path:
         """A figure's record."""
@@ -55,40 +59,112 @@ def reproduce(
 ) -> dict[str, Any] | Skipped:
     """Make the figure: its cells, its record, its pictures as PNG and SVG; or say why not.
 
-    Settings of the figure, and digests of the data files it reads, go into every cell, so that a change of
-    either starts new cells and leaves the old ones alone.
+    Guarantees:
+        1. Cells of other settings or other data are not used: the settings, with digests of the data files,
+           are the cell's own; digests of data folders name the folder of the cells.
+        2. A record of a full run is not replaced by one of a quick run, nor by one that was only read.
     """
-    absent = [package for package in experiment.packages if importlib.util.find_spec(package) is None]
-    if absent:
-        return Skipped(experiment.name, f"needs {', '.join(absent)}, not installed here")
     settings = experiment.config.chosen(quick)
+    is_smaller = quick and experiment.config.has_quick_run
     files = experiment.files(settings)
-    if files:
-        missing = _missing(files, place.data)
-        if missing is not None:
-            return Skipped(experiment.name, missing)
-        settings["data"] = {file: _digest(_found(place.data, file)) for file in files}
-    start = time.perf_counter()
-    cells = [] if experiment.needs_record and place.data is None else experiment.cells(settings)
-    swept = sweep(cells, place.cells(experiment), workers=workers, data=place.data, on_progress=on_progress)
-    whole = bool(cells) and swept.num_left_out == 0
-    if not whole and not experiment.needs_record:
-        return Skipped(experiment.name, "its cells need a CUDA device, and no worker has one")
-    if not whole and measured(settings["measured"]) is None:
-        return Skipped(
-            experiment.name, f"no record {settings['measured']} of a GPU run is kept with this package"
-        )
-    record = made_record(
-        experiment,
-        settings,
-        swept.records if whole else (),  # a part is no table: then all of it is read from the record
-        quick=quick,
-        num_reused=swept.num_reused,
-        wall_seconds=time.perf_counter() - start,
-    )
+    lacking = _missing_packages(experiment) or missing_files(files, place.data)
+    if lacking is None and is_smaller and _holds_a_full_run(place, experiment):
+        lacking = f"a quick run would replace the full one of {_shown(place, experiment)}; give another --out"
+    if lacking is not None:
+        return Skipped(experiment.name, lacking)
+    if place.data is not None and files:
+        settings["data"] = {file: file_digest(place.data / file) for file in files}
+    found = _computed(experiment, settings, place, workers, is_smaller, on_progress)
+    record = _read(experiment, place, why=found) if isinstance(found, str) else found
+    if isinstance(record, Skipped):
+        return record
+    place.out.mkdir(parents=True, exist_ok=True)
     write_atomically(place.record(experiment.name), json.dumps(record, indent=1, allow_nan=False) + "\n")
     draw(experiment, record, place.out)
     return record
+
+
+def _computed(
+    experiment: Experiment,
+    settings: dict[str, Any],
+    place: Place,
+    workers: Workers,
+    quick: bool,
+    on_progress: Progress,
+) -> dict[str, Any] | str:
+    """The record of a run, or why there can be none."""
+    start = time.perf_counter()
+    cells = experiment.cells(settings)
+    found = _data_digests(experiment, place, workers) if cells else "a quick run leaves its training out"
+    if isinstance(found, str):
+        return found
+    folder = place.cells(experiment, *found.values())
+    swept = sweep(cells, folder, workers=workers, data=place.data, on_progress=on_progress)
+    if swept.num_left_out:  # a part is no table
+        return f"{swept.num_left_out} of its {len(cells)} cells need a CUDA device, and no worker has one"
+    record = made_record(
+        experiment,
+        settings,
+        swept.records,
+        quick=quick,
+        on_gpu=any(cell.needs_gpu for cell in cells),
+        num_reused=swept.num_reused,
+        wall_seconds=time.perf_counter() - start,
+    )
+    return {**record, "data": found} if found else record
+
+
+def _data_digests(experiment: Experiment, place: Place, workers: Workers) -> dict[str, str] | str:
+    """The digest of the data folder that the cells read, by its name, or why no cell could be run or read."""
+    if not experiment.folders:
+        return {}
+    wanted = " or ".join(experiment.folders)
+    if place.data is None:
+        return f"it needs a GPU and --data DIR, a folder with {wanted}"
+    folder = first_folder(experiment.folders, place.data)
+    if folder is None:
+        return f"it needs {wanted} in the folder of --data, which has none"
+    if not place.cells(experiment).is_dir() and not workers.may_have_gpu:
+        return "its cells need a CUDA device, and no worker has one"
+    return {folder.name: folder_digest(folder)}
+
+
+def _read(experiment: Experiment, place: Place, *, why: str) -> dict[str, Any] | Skipped:
+    """The record that is kept with the package, where the figure has one."""
+    if not experiment.needs_record:
+        return Skipped(experiment.name, why)
+    name = experiment.config.settings["measured"]
+    kept = measured(name)
+    if kept is None:
+        return Skipped(experiment.name, f"{why}; and no record {name} of a GPU run is kept with this package")
+    if _holds_a_full_run(place, experiment):
+        return Skipped(
+            experiment.name,
+            f"{why}; and the record kept with the package would replace the run of "
+            f"{_shown(place, experiment)}: give another --out",
+        )
+    return record_read(kept, name, why)
+
+
+def _holds_a_full_run(place: Place, experiment: Experiment) -> bool:
+    """Whether there is a record of a full run that was not just read."""
+    try:
+        record = read_record(place.record(experiment.name))
+    except (OSError, ValueError):
+        return False
+    return not record["quick"] and "read from" not in record
+
+
+def _shown(place: Place, experiment: Experiment) -> str:
+    return repr(str(place.record(experiment.name)))
+
+
+def _missing_packages(experiment: Experiment) -> str | None:
+    absent = [package for package in experiment.packages if importlib.util.find_spec(package) is None]
+    if not absent:
+        return None
+    extras = ",".join(EXTRAS[package] for package in absent)
+    return f"needs {', '.join(absent)}, not installed here; try pip install 'ggdp[{extras}]'"
 
 
 def draw(experiment: Experiment, record: dict[str, Any], folder: Path) -> None:
@@ -96,19 +172,3 @@ def draw(experiment: Experiment, record: dict[str, Any], folder: Path) -> None:
     for name, figure in experiment.pictures(record["config"], record["numbers"]).items():
         write_atomically(folder / f"{name}.png", canvas.png(figure))
         write_atomically(folder / f"{name}.svg", canvas.svg(figure))
-
-
-def _found(data: Path | None, file: str) -> Path:
-    return (data or Path()) / file
-
-
-def _missing(files: tuple[str, ...], data: Path | None) -> str | None:
-    if data is None:
-        return f"needs data: pass --data DIR, a folder with {', '.join(files)}"
-    absent = [file for file in files if not (data / file).is_file()]
-    return f"needs {', '.join(absent)} in the folder of --data" if absent else None
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -76,7 +76,8 @@ def sweep(
     open_places = [place for place in range(len(cells)) if place not in kept]
     left_out: list[int] = []
     if open_places:
-        with crew(workers) as ready:
+        store.make_folder()
+        with crew(workers, with_gpu=any(cells[place].needs_gpu for place in open_places)) as ready:
             if not ready.has_gpu:
                 left_out = [place for place in open_places if cells[place].needs_gpu]
             errors: list[str] = []
