@@ -31,7 +31,9 @@ def report(record: Source, html: Html) -> None:
     import matplotlib  # noqa: F401  before any work, so that its absence is told at once
 
     if html.exists() and record.exists() and html.samefile(record):
-        raise ValueError(f"--html must be another file than the record, got {str(html)!r} for both")
+        raise ValueError(
+            f"--html must be another file than the record {str(record)!r}, got {str(html)!r}; name a new file"
+        )
     write_atomically(html, _page_of(record))
     typer.echo(f"Wrote {html}")
 
