@@ -2,7 +2,6 @@
 """Records of runs that need a machine with a GPU, kept with the package; each says what it was made with."""
 
 import json
-from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
@@ -14,12 +13,3 @@ def measured(name: str) -> dict[str, Any] | None:
         return None
     found: dict[str, Any] = json.loads(source.read_text())
     return found
-
-
-def measured_numbers(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The numbers of the record that the settings name."""
-    record = measured(settings["measured"])
-    if record is None:
-        raise ValueError(f"no record {settings['measured']} is kept with this package")
-    numbers: dict[str, Any] = record["numbers"]
-    return numbers
