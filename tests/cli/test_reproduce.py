@@ -49,12 +49,10 @@ def test_a_figure_without_data_is_skipped_and_one_that_fails_stops_no_other(ggdp
 def test_what_is_read_from_a_kept_record_is_told_on_the_terminal_and_on_the_page(ggdp, tmp_path):
     (tmp_path / "empty").mkdir()
     shared = ("--out", tmp_path / "out", "--backend", "sequential")
+    needs = "it needs a GPU and --data DIR, a folder with cifar-10-batches-py or cifar-10-batches-bin."
     for arguments, told in (
-        (["--quick"], "since a quick run leaves its training out."),
-        (
-            [],
-            "since it needs a GPU and --data DIR, a folder with cifar-10-batches-py or cifar-10-batches-bin.",
-        ),
+        (["--quick"], f"since a quick run leaves its training out; without --quick {needs}"),
+        ([], f"since {needs}"),
         (
             ["--data", tmp_path / "empty"],
             "since it needs cifar-10-batches-py or cifar-10-batches-bin in the folder of --data, "
@@ -119,13 +117,14 @@ def test_an_unknown_figure_backend_or_folder_is_refused_in_one_line(ggdp, tmp_pa
         (["fig1", "--data", tmp_path / "nowhere"], "--data must be a folder"),
         (
             ["fig1", "--cluster", "tcp://x:1"],
-            "--cluster must not be given with --backend loky, got 'tcp://x:1'; --backend dask and",
+            "--cluster must not be given with --backend loky, got 'tcp://x:1'; it goes with --backend",
         ),
         (
             ["fig1", "--backend", "dask", "--cluster", "nonsense"],
             "--cluster must be the address of a running Dask scheduler, as tcp://HOST:8786, got 'nonsense'",
         ),
         (["fig1", "--out", tmp_path / "file"], "--out must be a folder, or the name of a new one, got"),
+        (["fig1", "--out", "/proc/nothing"], "--out must be a folder that can be made, got '/proc/nothing'"),
         (["fig1", "--out", tmp_path / "file" / "below"], "--out must be a folder, or the name of a new one"),
     ):
         refused = ggdp("reproduce", "--out", tmp_path / "out", *arguments)

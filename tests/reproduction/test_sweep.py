@@ -124,7 +124,9 @@ def test_bad_workers_are_refused_by_name():
         Workers("slurm")
     with pytest.raises(ValueError, match="jobs must be a whole number >= 1, got 0"):
         Workers("loky", 0)
-    with pytest.raises(ValueError, match=r"cluster must not be given with backend loky.*; backend dask and"):
+    with pytest.raises(
+        ValueError, match=r"cluster must not be given with backend loky.*; it goes with backend dask"
+    ):
         Workers("loky", 1, "tcp://127.0.0.1:1")
 
 

@@ -131,6 +131,10 @@ def _folder(out: Path) -> Path:
         raise ValueError(
             f"--out must be a folder, or the name of a new one, got {str(out)!r}, where a file is in the way"
         ) from None
+    except OSError as error:
+        raise ValueError(
+            f"--out must be a folder that can be made, got {str(out)!r}: {error.strerror}"
+        ) from None
     return out
 
 
@@ -144,10 +148,10 @@ def _with_progress_bar(
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task(name, total=None)
+        task = progress.add_task(name, visible=False)  # until there are cells
 
         def tell(finished: int, total: int) -> None:
-            progress.update(task, completed=finished, total=total)
+            progress.update(task, completed=finished, total=total, visible=True)
 
         return reproduce_one(experiment_named(name), place, workers=workers, quick=quick, on_progress=tell)
 

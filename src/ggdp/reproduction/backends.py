@@ -56,7 +56,7 @@ class Workers:
         if self.backend not in (BackendName.DASK, BackendName.RAY):
             raise ValueError(
                 f"cluster must not be given with backend {self.backend}, got {self.cluster!r}; "
-                "backend dask and backend ray have one"
+                "it goes with backend dask or backend ray"
             )
         if not _is_address(self.cluster, self.backend):
             raise ValueError(f"cluster must be {_wanted(self.backend)}, got {self.cluster!r}")

@@ -54,9 +54,10 @@ def index_page(
 <title>Beyond Laplace and Gaussian, reproduced</title><style>{_STYLE}</style></head>
 <body>
 <h1>Beyond Laplace and Gaussian, reproduced</h1>
-<p>Every figure and table of the paper on the Generalized Gaussian mechanism, computed anew. To the left our
-picture; to the right what the paper says, what we found, and whether the two agree. The verdicts are computed
-from the numbers of each record. Epsilons are certified upper bounds wherever nothing else is said.</p>
+<p>Figures and tables of the paper on the Generalized Gaussian mechanism, made again. To the left our picture;
+to the right what the paper says, what we found, and whether the two agree. The verdicts are computed from the
+numbers of each record. Epsilons are certified upper bounds wherever nothing else is said. What this run did
+not compute itself, or computed at a smaller size, is marked.</p>
 {_summary(records, earlier)}
 {"".join(_section(record, record["figure"] in earlier) for record in records)}
 {_skipped(skipped)}

@@ -95,7 +95,9 @@ def _computed(
     """The record of a run, or why there can be none."""
     start = time.perf_counter()
     cells = experiment.cells(settings)
-    found = _data_digests(experiment, place, workers) if cells else "a quick run leaves its training out"
+    if not cells:
+        return f"a quick run leaves its training out; without --quick it needs {_needs(experiment)}"
+    found = _data_digests(experiment, place, workers)
     if isinstance(found, str):
         return found
     folder = place.cells(experiment, *found.values())
@@ -118,15 +120,18 @@ def _data_digests(experiment: Experiment, place: Place, workers: Workers) -> dic
     """The digest of the data folder that the cells read, by its name, or why no cell could be run or read."""
     if not experiment.folders:
         return {}
-    wanted = " or ".join(experiment.folders)
     if place.data is None:
-        return f"it needs a GPU and --data DIR, a folder with {wanted}"
+        return f"it needs {_needs(experiment)}"
     folder = first_folder(experiment.folders, place.data)
     if folder is None:
-        return f"it needs {wanted} in the folder of --data, which has none"
+        return f"it needs {' or '.join(experiment.folders)} in the folder of --data, which has none"
     if not place.cells(experiment).is_dir() and not workers.may_have_gpu:
         return "its cells need a CUDA device, and no worker has one"
     return {folder.name: folder_digest(folder)}
+
+
+def _needs(experiment: Experiment) -> str:
+    return f"a GPU and --data DIR, a folder with {' or '.join(experiment.folders)}"
 
 
 def _read(experiment: Experiment, place: Place, *, why: str) -> dict[str, Any] | Skipped:
