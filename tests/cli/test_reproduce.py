@@ -63,6 +63,7 @@ def test_what_is_read_from_a_kept_record_is_told_on_the_terminal_and_on_the_page
         assert done.code == 0
         (line,) = [line for line in done.out.splitlines() if line.startswith("table1: Read from the record")]
         assert line.endswith(told)
+        assert done.err == ""  # no bar, where there are no cells
         page = (tmp_path / "out" / "index.html").read_text()
         assert told in page
         assert "(kept record)" in page

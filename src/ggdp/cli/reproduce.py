@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`ggdp reproduce`: the paper's figures and tables from the library's own functions, with one command."""
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -147,11 +148,14 @@ def _with_progress_bar(
     from ggdp.reproduction.reproduce import reproduce as reproduce_one
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task(name, visible=False)  # until there are cells
+    progress = Progress(*columns, console=Console(stderr=True))
+    task = progress.add_task(name)
+    with contextlib.ExitStack() as shown:
 
         def tell(finished: int, total: int) -> None:
-            progress.update(task, completed=finished, total=total, visible=True)
+            if not progress.live.is_started:  # a figure without cells has no bar
+                shown.enter_context(progress)
+            progress.update(task, completed=finished, total=total)
 
         return reproduce_one(experiment_named(name), place, workers=workers, quick=quick, on_progress=tell)
 
