@@ -6,7 +6,6 @@ import math
 import pytest
 
 from ggdp.reproduction.accuracy_comparison import (
-    agreement_of,
     error_bars,
     error_of_difference,
     gaussian_and_others,
@@ -68,7 +67,7 @@ def test_statements_about_several_settings():
     assert over_all([True, None]) is None
     assert over_all([True, None, False]) is False
     assert over_all([]) is None
-    assert agreement_of([True, True]) is Agreement.AGREES
-    assert agreement_of([True, False]) is Agreement.PARTLY
-    assert agreement_of([False, None]) is Agreement.DIFFERS
-    assert agreement_of([]) is Agreement.UNDECIDED
+    assert Agreement.of_all([True, True]) is Agreement.AGREES
+    assert Agreement.of_all([True, False]) is Agreement.PARTLY
+    assert Agreement.of_all([False, None]) is Agreement.DIFFERS
+    assert Agreement.of_all([]) is Agreement.UNDECIDED

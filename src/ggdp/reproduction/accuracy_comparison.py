@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from ggdp.reproduction.experiment import Agreement
-
 Row = Mapping[str, Any]
 USUAL_STD = 0.003
 """What the paper calls its usual deviation; means that differ by less are as good as each other."""
@@ -65,18 +63,6 @@ def over_all(verdicts: Iterable[bool | None]) -> bool | None:
     if False in found:
         return False
     return True if found == {True} else None
-
-
-def agreement_of(verdicts: Iterable[bool | None]) -> Agreement:
-    """Agreement with a statement about several settings, of which some may be undecided.
-
-    >>> str(agreement_of([True, None])), str(agreement_of([None, None])), str(agreement_of([False, None]))
-    ('partly', 'undecided', 'differs')
-    """
-    found = set(verdicts)
-    if True in found:
-        return Agreement.AGREES if found == {True} else Agreement.PARTLY
-    return Agreement.DIFFERS if False in found else Agreement.UNDECIDED
 
 
 def told(row: Row) -> str:

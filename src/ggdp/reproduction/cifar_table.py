@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ggdp.reproduction.accuracy_comparison import (
-    agreement_of,
     error_bars,
     gaussian_and_others,
     is_as_good,
@@ -14,7 +13,7 @@ from ggdp.reproduction.accuracy_comparison import (
     told,
 )
 from ggdp.reproduction.cifar_training import rows_of, training_cells, trials_of
-from ggdp.reproduction.experiment import Experiment, Finding, Numbers, Settings
+from ggdp.reproduction.experiment import Agreement, Experiment, Finding, Numbers, Settings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -85,7 +84,7 @@ def _accuracy(paper: Mapping[str, Any], gaussian: Sequence[tuple[dict[str, Any],
     return Finding(
         f"beta = 2: {', '.join(lines)}; the normalisation of the features is charged, which the paper leaves "
         "out. To agree is to be no more than two standard errors below.",
-        agreement_of(verdicts),
+        Agreement.of_all(verdicts),
     )
 
 
@@ -93,7 +92,7 @@ def _accountant(paper: Mapping[str, Any], gaussian: Sequence[tuple[dict[str, Any
     above = [row["accuracy"] > paper["DP-SGD, RDP"][place] for row, place in gaussian]
     return Finding(
         f"Exact accounting, beta = 2, is above the RDP row in {sum(above)} of {len(above)} budgets.",
-        agreement_of(above),
+        Agreement.of_all(above),
     )
 
 
@@ -122,7 +121,7 @@ def _as_good_as_all(numbers: Numbers, epsilons: Sequence[float]) -> Finding:
         f"The best beta < 2 against beta = 2: {'; '.join(lines)}."
         if lines
         else "No other exponent has been run more than once.",
-        agreement_of(verdicts),
+        Agreement.of_all(verdicts),
     )
 
 

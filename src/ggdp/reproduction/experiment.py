@@ -35,12 +35,16 @@ class Agreement(StrEnum):
         return cls.AGREES if holds else cls.DIFFERS
 
     @classmethod
-    def of_all(cls, holds: Iterable[bool]) -> "Agreement":
-        """Agreement with a statement about several settings: in all of them, in some or in none."""
-        found = set(holds)
-        if len(found) == 2:
-            return cls.PARTLY
-        return cls.of(found == {True})
+    def of_all(cls, verdicts: Iterable[bool | None]) -> "Agreement":
+        """Agreement with a statement about several settings, where None is a setting that cannot tell.
+
+        >>> [str(Agreement.of_all(found)) for found in ([True, None], [None], [False, None], [])]
+        ['partly', 'undecided', 'differs', 'undecided']
+        """
+        found = set(verdicts)
+        if True in found:
+            return cls.AGREES if found == {True} else cls.PARTLY
+        return cls.DIFFERS if False in found else cls.UNDECIDED
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ggdp.reproduction.accuracy_comparison import agreement_of
 from ggdp.reproduction.cell import Cell, Surroundings
-from ggdp.reproduction.experiment import Experiment, Finding, Numbers, Settings
+from ggdp.reproduction.experiment import Agreement, Experiment, Finding, Numbers, Settings
 from ggdp.selection import simulate_argmax
 
 if TYPE_CHECKING:
@@ -137,13 +136,13 @@ def _findings(settings: Settings, numbers: Numbers) -> dict[str, Finding]:
         "many classes": Finding(
             f"The best exponent with {few} and {many} classes: "
             f"{_told_of(pairs, _best)}. Much closer is at most {_MUCH_CLOSER:g} times as far from 2.",
-            agreement_of(_is_much_closer(*pair) for pair in pairs),
+            Agreement.of_all(_is_much_closer(*pair) for pair in pairs),
         ),
         "laplace": _gaussian_against_laplace(numbers["curves"]),
         "more classes": Finding(
             f"From the best exponent to the worst, the area with {few} and {many} classes changes by "
             f"{_told_of(pairs, lambda curve: f'{np.mean(_impacts(curve)):.3f}')}.",
-            agreement_of(_unanimous(_impacts(more) > _impacts(less)) for less, more in pairs),
+            Agreement.of_all(_unanimous(_impacts(more) > _impacts(less)) for less, more in pairs),
         ),
     }
 
@@ -163,7 +162,7 @@ def _best(curve: Mapping[str, Any]) -> str:
 def _few_classes(curves: list[Mapping[str, Any]]) -> Finding:
     told = ", ".join(f"{_best(curve)} ({_budget(curve)})" for curve in curves)
     bests = [best for curve in curves for best in curve["best exponents"]]  # two classes: one each
-    return Finding(f"The best exponent: {told}.", agreement_of(1.5 <= best < 2.0 for best in bests))
+    return Finding(f"The best exponent: {told}.", Agreement.of_all(1.5 <= best < 2.0 for best in bests))
 
 
 def _is_much_closer(few: Mapping[str, Any], many: Mapping[str, Any]) -> bool | None:
@@ -187,7 +186,7 @@ def _gaussian_against_laplace(curves: list[Mapping[str, Any]]) -> Finding:
         told += f"; it loses with {', '.join(sorted(set(lost)))}"
     if None in verdicts:
         told += f"; {verdicts.count(None)} cannot be told"
-    return Finding(f"{told}.", agreement_of(verdicts))
+    return Finding(f"{told}.", Agreement.of_all(verdicts))
 
 
 def _gaussian_wins(curve: Mapping[str, Any]) -> bool | None:

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggdp.mechanisms import Adjacency
-from ggdp.reproduction.accuracy_comparison import agreement_of
 from ggdp.reproduction.cell import Cell, Surroundings
 from ggdp.reproduction.experiment import Agreement, Experiment, Finding, Numbers, Settings
 from ggdp.selection import Votes, noisy_argmax, win_probabilities
@@ -216,7 +215,7 @@ def _drop(betas: NDArray[np.float64], curves: list[NDArray[np.float64]]) -> Find
         f"With exactly calibrated noise, {verdicts.count(True) or 'none'} of the {len(curves)} curves of one "
         "vote drops around 2.6, that is by a step more than twice as large as the steps beside it."
     )
-    return Finding(found, agreement_of(verdicts))
+    return Finding(found, Agreement.of_all(verdicts))
 
 
 def _effect_of_trials(numbers: Numbers) -> Finding:
@@ -238,7 +237,7 @@ def _effect_of_trials(numbers: Numbers) -> Finding:
     found = (
         f"In percentage points, over all exponents: {'; '.join(told)}. Minimal is up to {100 * _MINIMAL:g}."
     )
-    return Finding(found, agreement_of(verdicts))
+    return Finding(found, Agreement.of_all(verdicts))
 
 
 def _pictures(settings: Settings, numbers: Numbers) -> dict[str, "Figure"]:

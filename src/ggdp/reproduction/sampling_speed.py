@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ggdp.distributions import GeneralizedGaussian
-from ggdp.reproduction.accuracy_comparison import agreement_of
 from ggdp.reproduction.cell import Cell, Surroundings
 from ggdp.reproduction.experiment import Agreement, Experiment, Finding, Numbers, Settings
 from ggdp.reproduction.measured import measured
@@ -145,7 +144,7 @@ def _findings(settings: Settings, numbers: Numbers) -> dict[str, Finding]:
             f"NumPy's Gaussian, {_seconds(settings, numbers, SCIPY)} for a thousand times that against "
             f"{_seconds(settings, numbers, GAUSSIAN)}. The paper names no limit; more than the "
             f"{_PAPERS_RATIO:g} times that it reports for its own sampler counts as too long.",
-            agreement_of(slower),
+            Agreement.of_all(slower),
         ),
         "device": _on_a_device(numbers),
     }
@@ -171,14 +170,14 @@ def _published_sampler(settings: Settings, numbers: Numbers, slower: list[bool |
     verdicts = [None if value is None else not value for value in slower]
     record = numbers["device"]
     if record is None:
-        return Finding(f"{found} On a GPU it was not measured.", agreement_of(verdicts))
+        return Finding(f"{found} On a GPU it was not measured.", Agreement.of_all(verdicts))
     gamma, gaussian = (record["milliseconds"][name] for name in ("published, Gamma-based", "torch.randn"))
     found = (
         f"On {record['machine']}, the published sampler, which draws from a Gamma distribution, takes "
         f"{gamma:g} ms for 2^28 numbers and torch.randn {gaussian:g} ms, a ratio of {gamma / gaussian:.1f} "
         f"(from a record kept with the package). {found}"
     )
-    return Finding(found, agreement_of([gamma <= _MOST_RATIO * gaussian, *verdicts]))
+    return Finding(found, Agreement.of_all([gamma <= _MOST_RATIO * gaussian, *verdicts]))
 
 
 def _on_a_device(numbers: Numbers) -> Finding:
@@ -195,7 +194,7 @@ def _on_a_device(numbers: Numbers) -> Finding:
         f"{numbers['machine']['cpu']}, the way to the GPU not counted; on {record['machine']}, torch.randn "
         f"draws as many Gaussians in {gaussian:g} ms."
     )
-    return Finding(found, agreement_of([on_cpu, *(time > _MOST_RATIO * gaussian for time in times)]))
+    return Finding(found, Agreement.of_all([on_cpu, *(time > _MOST_RATIO * gaussian for time in times)]))
 
 
 def _pictures(settings: Settings, numbers: Numbers) -> dict[str, "Figure"]:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ggdp.reporting.outlier_study import OutlierTarget, outlier_study
-from ggdp.reproduction.accuracy_comparison import agreement_of
 from ggdp.reproduction.cell import Cell, Surroundings
 from ggdp.reproduction.experiment import Agreement, Experiment, Finding, Numbers, Settings
 
@@ -93,7 +92,7 @@ def _laplace_alone(numbers: Numbers) -> Finding:
         told.append(f"{name}: beta = {curve['best']['beta']:.2f} ({curve['best']['tail_weight']:.1e})")
     if not told:
         return Finding("No single release was tried.", Agreement.UNDECIDED)
-    return Finding(f"Least weight at: {'; '.join(told)}.", agreement_of(verdicts))
+    return Finding(f"Least weight at: {'; '.join(told)}.", Agreement.of_all(verdicts))
 
 
 def _beyond_laplace_and_gaussian(curves: list[tuple[str, dict[str, Any]]]) -> Finding:
@@ -108,7 +107,7 @@ def _beyond_laplace_and_gaussian(curves: list[tuple[str, dict[str, Any]]]) -> Fi
                 f"{np.exp(laplace):.1e} (Laplace) and {np.exp(gaussian):.1e} (Gaussian)"
             )
     found = f"Another exponent has less weight than both in {len(told)} of {len(curves)} curves"
-    agreement = Agreement.AGREES if told else agreement_of(verdicts)
+    agreement = Agreement.AGREES if told else Agreement.of_all(verdicts)
     return Finding(f"{found}{': ' if told else ''}{'; '.join(told)}.", agreement)
 
 

@@ -8,7 +8,6 @@ import numpy as np
 from ggdp.reproduction.accuracy_comparison import (
     USUAL_STD,
     Row,
-    agreement_of,
     gaussian_and_others,
     leads,
     over_all,
@@ -145,7 +144,7 @@ def _outperforms(budgets: list[Compared]) -> Finding:
         f"{verdicts.count(False)}; the rest is a tie{_SINGLE if _single(budgets) else ''}."
         if lines
         else "No budget holds beta = 2 and another exponent.",
-        agreement_of(verdicts),
+        Agreement.of_all(verdicts),
     )
 
 
