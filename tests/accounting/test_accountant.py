@@ -15,17 +15,13 @@ from ggdp import (
     Bounds,
     Composed,
     Gaussian,
-    Laplace,
     PoissonSampled,
     epsilon,
 )
 from ggdp.accounting import questions
 from ggdp.accounting.accountant import Budget, BudgetExceededError
 from ggdp.accounting.integer_search import largest_that_fits
-
-STEP = PoissonSampled(AdditiveNoise(Gaussian(std=1.0)), rate=0.01)
-OTHER = PoissonSampled(AdditiveNoise(Gaussian(std=2.0)), rate=0.02)
-COUNT = AdditiveNoise(Laplace(scale=4.0))
+from ledger_steps import COUNT, OTHER, STEP
 
 
 def gaussian_delta(mu, epsilon):

@@ -13,15 +13,10 @@ from ggdp import (
     AdditiveNoise,
     Adjacency,
     Composed,
-    Gaussian,
     Laplace,
-    PoissonSampled,
     epsilon,
 )
-
-STEP = PoissonSampled(AdditiveNoise(Gaussian(std=1.0)), rate=0.01)
-OTHER = PoissonSampled(AdditiveNoise(Gaussian(std=2.0)), rate=0.02)
-COUNT = AdditiveNoise(Laplace(scale=4.0))
+from ledger_steps import COUNT, OTHER, STEP
 
 
 class TestState:

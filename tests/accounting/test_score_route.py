@@ -17,12 +17,7 @@ from ggdp import (
     delta,
     epsilon,
 )
-
-DELTA = 1e-6
-
-
-def noise(beta, noise_multiplier=1.5):
-    return GeneralizedGaussian(beta, math.sqrt(2.0) * noise_multiplier)
+from vector_noise import DELTA, noise
 
 
 @pytest.mark.parametrize("beta", [1.05, 1.33, 1.5])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """These tests need a CUDA device, or TRITON_INTERPRET=1, which runs the kernels' logic on the CPU.
 
-python -m pytest tests/gpu -m gpu --confcutdir=tests/gpu
+python -m pytest tests/gpu -m "gpu or cuda" --confcutdir=tests/gpu
 """
 
 import os

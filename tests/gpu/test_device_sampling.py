@@ -9,10 +9,7 @@ from kernel_reference import FLOAT32_TOLERANCE, element_words, expected_noise, l
 
 torch = pytest.importorskip("torch")
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = pytest.mark.cuda
 
 from ggdp.distributions.pytorch import fused  # noqa: E402
 from ggdp.torch import add_noise_, sample, secure_generator  # noqa: E402

@@ -38,6 +38,13 @@ app = typer.Typer(
 
 INTERRUPTED = 130
 
+# Unknown options, missing values: an error of click, or of the copy of it that newer typers carry.
+_CommandLineError: type[Exception] = next(
+    kind
+    for kind in typer.BadParameter.__mro__
+    if issubclass(kind, Exception) and kind.__name__ == "ClickException"
+)
+
 
 def _print_version(asked: bool) -> None:
     if asked:
@@ -89,12 +96,8 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(1)
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(output.refuse("interrupted", code=INTERRUPTED))
-    except (ValueError, OSError, ModuleNotFoundError) as error:
+    except (ValueError, OSError, ModuleNotFoundError, _CommandLineError) as error:
         sys.exit(output.refuse(output.sentence(error)))
-    except Exception as error:
-        if not hasattr(error, "format_message"):
-            raise
-        sys.exit(output.refuse(output.sentence(error)))  # a usage error: unknown option, missing value
     if code == INTERRUPTED:  # typer turns the interrupt into this status
         output.refuse("interrupted")
     sys.exit(code if isinstance(code, int) else 0)

@@ -11,9 +11,12 @@ if TYPE_CHECKING:
 
 
 def speed_figure(
-    rows: Sequence[Mapping[str, Any]], device: Mapping[str, Any] | None, *, ratio: float
+    rows: Sequence[Mapping[str, Any]], device: Mapping[str, Any] | None, *, machine: str, ratio: float
 ) -> "Figure":
-    """Draw rows with `beta`, `ratios` and `quartiles` by sampler; bars of a device's `milliseconds`."""
+    """Draw rows with `beta`, `ratios` and `quartiles` by sampler; bars of a device's `milliseconds`.
+
+    `machine` is where the rows were timed, and `ratio` what the paper reports.
+    """
     figure, panels = canvas.panels(1 if device is None else 2)
     left = panels[0]
     betas = [row["beta"] for row in rows]
@@ -31,7 +34,7 @@ def speed_figure(
     left.set_yticks([], minor=True)
     left.set_xlabel("beta, the exponent of the noise (no unit)")
     left.set_ylabel("time / time of NumPy's Gaussian")
-    left.set_title("CPU, one thread, this machine", fontsize="medium", loc="left")
+    left.set_title(machine, fontsize="medium", loc="left")
     below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.17), "ncols": 2}
     left.legend(frameon=False, fontsize="small", **below)
     figure.set_figheight(4.0)

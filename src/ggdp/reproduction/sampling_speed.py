@@ -200,10 +200,8 @@ def _on_a_device(numbers: Numbers) -> Finding:
 def _pictures(settings: Settings, numbers: Numbers) -> dict[str, "Figure"]:
     from ggdp.reporting.speed_figure import speed_figure
 
-    figure = speed_figure(numbers["rows"], numbers["device"], ratio=_PAPERS_RATIO)
-    title = f"{numbers['machine']['cpu']}, one thread"
-    figure.axes[0].set_title(title, fontsize="medium", loc="left")
-    return {"speed": figure}
+    machine = f"{numbers['machine']['cpu']}, one thread"
+    return {"speed": speed_figure(numbers["rows"], numbers["device"], machine=machine, ratio=_PAPERS_RATIO)}
 
 
 EXPERIMENT = Experiment(

@@ -107,7 +107,7 @@ def _outcomes(
         except Exception as error:  # of the workers: the cells' own are outcomes
             raise SweepError(
                 f"the workers were lost after {len(done)} of {len(calls)} cells, which are kept "
-                f"({type(error).__name__}); start again to go on"
+                f"({type(error).__name__}: {str(error).partition(chr(10))[0]}); start again to go on"
             ) from error
 
 
