@@ -81,7 +81,7 @@ def test_per_layer_sums_equal_a_loop_over_single_examples(name: str, p: float) -
     truth = single_examples(case, model, inputs)
     clip_norm = 0.7 * float(truth.norms(p).median())
     numbers = {q: number for number, q in enumerate(q for q in model.parameters() if q.requires_grad)}
-    sites = sites_of(model, numbers, Tape(), batch_first=True)
+    sites = sites_of(model, numbers, Tape(model, is_mean=True), batch_first=True)
     groups: dict[int, set[int]] = {}
     for site, layer in zip(sites, layers_of(sites), strict=True):
         groups.setdefault(layer, set()).update(site.slots.values())
@@ -114,7 +114,7 @@ def test_norms_are_right_for_losses_of_any_size(name: str, size: float) -> None:
 def test_layers_that_share_a_parameter_are_one_layer() -> None:
     model = Tied()
     numbers = {parameter: number for number, parameter in enumerate(model.parameters())}
-    sites = sites_of(model, numbers, Tape(), batch_first=True)
+    sites = sites_of(model, numbers, Tape(model, is_mean=True), batch_first=True)
     assert [site.path for site in sites] == ["embedding", "middle", "last"]
     assert layers_of(sites) == [0, 1, 0]
 

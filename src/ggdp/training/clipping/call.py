@@ -76,6 +76,10 @@ class AbstractCall(ABC):
     def weighted_sum(self, weights: Tensor) -> tuple[Tensor, ...]:
         """The sum over examples of weight times gradient, a new tensor per slot."""
 
+    @abstractmethod
+    def zero_rows(self, rows: Tensor) -> None:
+        """Let the gradients of the examples numbered in `rows`, which may be NaN or infinite, be zero."""
+
     @cached_property
     def chunks(self) -> tuple[tuple[int, int], ...]:
         """Ranges of examples whose gradients are written down together."""
@@ -120,6 +124,11 @@ class SummedCalls(AbstractCall):
     def weighted_sum(self, weights: Tensor) -> tuple[Tensor, ...]:
         """See `AbstractCall`."""
         return self._totals([call.weighted_sum(weights) for call in self._calls])
+
+    def zero_rows(self, rows: Tensor) -> None:
+        """See `AbstractCall`."""
+        for call in self._calls:
+            call.zero_rows(rows)
 
     def _totals(self, parts: list[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
         totals: dict[int, Tensor] = {}

@@ -169,6 +169,12 @@ class ConvolutionCall(AbstractCall):
         )
         return tuple(tensor for tensor in (weight, bias) if tensor is not None)
 
+    def zero_rows(self, rows: Tensor) -> None:
+        """See `AbstractCall`."""
+        self.activation, self.cotangent = (
+            tensor.index_fill(0, rows, 0.0) for tensor in (self.activation, self.cotangent)
+        )
+
     def _factors(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
         """Cotangents (rows, outputs, positions) and patches (rows, positions, K), a row per group."""
         how, spatial = self._geometry, self.cotangent.shape[2:]

@@ -48,7 +48,7 @@ class EmbeddingSite(AbstractSite):
         self.check_examples(input.shape[1 if swapped else 0])
         output = F.embedding(input, self.parameter("weight"))  # type: ignore[arg-type]
         note = partial(_embedding_call, self.slots["weight"], self._rows, self._padding, swapped)
-        return self.watch(output, note, input)
+        return self.watch(output, note, input, dim=1 if swapped else 0)
 
 
 def _embedding_call(
@@ -116,3 +116,7 @@ class EmbeddingCall(AbstractCall):
         scaled = (self._cotangent * weights.view(-1, 1, 1)).flatten(0, 1)
         table = scaled.new_zeros(self._num_rows, scaled.shape[1])
         return (table.index_add_(0, self._tokens.reshape(-1), scaled),)
+
+    def zero_rows(self, rows: Tensor) -> None:
+        """See `AbstractCall`."""
+        self._cotangent = self._cotangent.index_fill(0, rows, 0.0)

@@ -45,7 +45,8 @@ class LinearSite(AbstractSite):
         output = F.linear(input, self.parameter("weight"), self.parameter("bias"))  # type: ignore[arg-type]
         swapped = not self.batch_first and input.dim() > 2
         self.check_examples(input.shape[1 if swapped else 0])
-        return self.watch(output, partial(linear_call, self._slots, swapped=swapped), input)
+        note = partial(linear_call, self._slots, swapped=swapped)
+        return self.watch(output, note, input, dim=1 if swapped else 0)
 
 
 def linear_call(
@@ -125,6 +126,12 @@ class LinearCall(AbstractCall):
         if self._slots.bias is not None:
             tensors.append(torch.mv(self.cotangent.t(), weights))
         return tuple(tensors)
+
+    def zero_rows(self, rows: Tensor) -> None:
+        """See `AbstractCall`."""
+        self.activation, self.cotangent = (
+            tensor.index_fill(0, rows, 0.0) for tensor in (self.activation, self.cotangent)
+        )
 
 
 class SequenceCall(LinearCall):

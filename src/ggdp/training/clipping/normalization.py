@@ -38,7 +38,7 @@ class NormalizationSite(AbstractSite):
         if self.module._parameters.get("bias") is not None:
             output = output + cast(Tensor, self.parameter("bias")).view(shape)
         note = partial(_affine_call, self._slots, self._features, swapped)
-        return self.watch(output, note, normalised)
+        return self.watch(output, note, normalised, dim=1 if swapped else 0)
 
     def _affine_shape(self, input: Tensor) -> tuple[int, ...]:
         """The parameters against the input: its trailing `features` dimensions, or its channels (features =
@@ -118,3 +118,7 @@ class AffineCall(AbstractCall):
         return tuple(
             torch.mv(tensor.flatten(1).t(), weights).view(tensor.shape[1:]) for tensor in self._tensors
         )
+
+    def zero_rows(self, rows: Tensor) -> None:
+        """See `AbstractCall`."""
+        self._tensors = tuple(tensor.index_fill(0, rows, 0.0) for tensor in self._tensors)

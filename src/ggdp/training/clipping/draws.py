@@ -1,0 +1,381 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random numbers that a model draws in its forward pass (dropout and the like), kept and given out again.
+
+The gradient of one example is found by running part of a model a second time: for that example alone, or for
+a chunk of examples. The second run must see the random numbers of the first. `Recording` is a context in
+which every draw is kept; `Replaying` is a context in which the draws are handed out again, in the same order,
+whole or only the part that belongs to one example. A model whose draws cannot be seen this way is refused.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from ggdp.training.clipping.refusals import UnsupportedModelError
+
+
+def example_part(tensor: Tensor, like: torch.Size, index: Tensor, num_examples: int) -> Tensor | None:
+    """The part of a batch's `tensor` that belongs to example `index`, in the shape `like` that it has alone.
+
+    None if the shapes do not tell which part that is.
+    """
+    if tensor.shape == like:
+        return tensor
+    index = index.to(tensor.device)
+    if tensor.dim() == len(like):
+        other = [dim for dim in range(len(like)) if tensor.shape[dim] != like[dim]]
+        if len(other) == 1 and tensor.shape[other[0]] == num_examples * like[other[0]]:
+            split = tensor.unflatten(other[0], (num_examples, like[other[0]]))
+            return split.index_select(other[0], index.reshape(1)).squeeze(other[0])
+    if tensor.numel() == num_examples * like.numel():
+        return tensor.reshape(num_examples, *like).index_select(0, index.reshape(1)).squeeze(0)
+    return None
+
+
+class _Seen(TorchFunctionMode):
+    """A context in which the functions of `_SEEN`, those that draw random numbers, are handled here."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        handler = _SEEN.get(func)
+        if handler is None:
+            return func(*args, **(kwargs or {}))
+        return handler(self, func, *args, **(kwargs or {}))
+
+    def drawn(self, draw: Callable[[], Tensor], shape: torch.Size) -> Tensor:
+        """The random tensor of this shape that `draw` would give."""
+        raise NotImplementedError  # implemented by both contexts below
+
+
+class Recording(_Seen):
+    """A context that keeps what is drawn in it, in order.
+
+    What is drawn, and how far the generator moves, is what it would be without the context.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.draws: list[Tensor] = []
+
+    def drawn(self, draw: Callable[[], Tensor], shape: torch.Size) -> Tensor:
+        """Draw, and keep a copy."""
+        result = draw()
+        self.draws.append(result.detach().clone())
+        return result
+
+
+class Replaying(_Seen):
+    """A context in which every draw is answered from `draws`.
+
+    Args:
+        draws: What a `Recording` kept.
+        where: The part of the model that is run again, for messages.
+        index: The example whose part is wanted; None stands for the whole batch.
+        num_examples: Of the batch in which the draws were recorded.
+
+    Raises:
+        UnsupportedModelError: More is drawn than was recorded, or in another shape, or past this context.
+    """
+
+    def __init__(
+        self, draws: list[Tensor], where: str, *, index: Tensor | None = None, num_examples: int = 1
+    ) -> None:
+        super().__init__()
+        self._left, self._where = list(draws), where
+        self._index, self._num_examples = index, num_examples
+        self._before: tuple[Tensor, ...] = ()
+
+    def __enter__(self) -> "Replaying":
+        self._before = _generator_states()
+        super().__enter__()
+        return self
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        super().__exit__(kind, error, traceback)
+        after = _generator_states()
+        if kind is None and any(
+            not torch.equal(one, other) for one, other in zip(self._before, after, strict=True)
+        ):
+            raise UnsupportedModelError(
+                f"{self._where} draws random numbers in a way that cannot be repeated for one example (inside "
+                "a fused or compiled operation); use nn.Dropout, or draw with torch.rand"
+            )
+
+    def drawn(self, draw: Callable[[], Tensor], shape: torch.Size) -> Tensor:
+        """The next draw that was recorded, or its part."""
+        kept = self._left.pop(0) if self._left else None
+        if kept is not None:
+            part = kept if self._index is None else self._part(kept, shape)
+            if part is not None and part.shape == shape:
+                return part
+        raise UnsupportedModelError(
+            f"{self._where} draws other random numbers for one example than for the batch (does it shuffle "
+            "the examples, or draw one number for several of them?); draw with one row per example"
+        )
+
+    def _part(self, kept: Tensor, shape: torch.Size) -> Tensor | None:
+        assert self._index is not None
+        return example_part(kept, shape, self._index, self._num_examples)
+
+
+def _generator_states() -> tuple[Tensor, ...]:
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        return torch.get_rng_state(), torch.cuda.get_rng_state()
+    return (torch.get_rng_state(),)
+
+
+def _dropout(
+    mode: _Seen,
+    func: Callable[..., Tensor],
+    input: Tensor,
+    p: float = 0.5,
+    training: bool = True,
+    inplace: bool = False,
+    **kwargs: Any,
+) -> Tensor:
+    """Every kind of dropout that multiplies by a mask."""
+    training = kwargs.pop("train", training)
+    if not training or p == 0.0:
+        return func(input, p, training)
+    mask = mode.drawn(lambda: func(torch.ones_like(input, requires_grad=False), p, True), input.shape)
+    return input.mul_(mask) if inplace else input * mask
+
+
+def _alpha_dropout(
+    mode: _Seen,
+    func: Callable[..., Tensor],
+    input: Tensor,
+    p: float = 0.5,
+    training: bool = False,
+    inplace: bool = False,
+) -> Tensor:
+    """Dropout that keeps mean and variance: what is dropped becomes -alpha, then all is scaled and moved."""
+    if not training or p == 0.0:
+        return func(input, p, training)
+    alpha = 1.7580993408473766
+    slope = 1.0 / math.sqrt((alpha * alpha * p + 1.0) * (1.0 - p)) if p < 1.0 else 0.0
+    ones = torch.ones_like(input, requires_grad=False)
+    kept = mode.drawn(lambda: (func(ones, p, True) > 0).to(input.dtype), input.shape)
+    offset = (kept - 1.0 + p) * (alpha * slope)
+    result = input * (kept * slope) + offset
+    return input.copy_(result) if inplace else result
+
+
+def _fill(mode: _Seen, func: Callable[..., Tensor], self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    """Methods that fill a tensor with random numbers, such as `bernoulli_`."""
+
+    def draw() -> Tensor:
+        func(self, *args, **kwargs)
+        return self
+
+    filled = mode.drawn(draw, self.shape)
+    return self if filled is self else self.copy_(filled)
+
+
+def _fresh(mode: _Seen, func: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
+    """Functions that return random numbers, such as `torch.rand`."""
+    if isinstance(mode, Recording):
+        return mode.drawn(lambda: func(*args, **kwargs), torch.Size())
+    states = _generator_states()
+    asked = func(*args, **kwargs)  # for its shape alone
+    torch.set_rng_state(states[0])
+    if len(states) > 1:
+        torch.cuda.set_rng_state(states[1])
+    part = mode.drawn(lambda: asked, asked.shape)
+    return part.to(asked.dtype).clone()
+
+
+def _attention(
+    mode: _Seen,
+    func: Callable[..., Tensor],
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """F.scaled_dot_product_attention, whose dropout is otherwise drawn out of sight."""
+    if dropout_p == 0.0:
+        return func(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+    if enable_gqa:
+        repeats = query.shape[-3] // key.shape[-3]
+        key, value = (each.repeat_interleave(repeats, dim=-3) for each in (key, value))
+    scores = query @ key.transpose(-2, -1) * (1.0 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    if is_causal:
+        later = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).triu(1)
+        scores = scores.masked_fill(later, -math.inf)
+    if attn_mask is not None:
+        if attn_mask.dtype == torch.bool:
+            scores = scores.masked_fill(~attn_mask, -math.inf)
+        else:
+            scores = scores + attn_mask
+    return _dropout(mode, F.dropout, scores.softmax(dim=-1), dropout_p) @ value
+
+
+def _multihead(
+    mode: _Seen,
+    func: Callable[..., Any],
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim_to_check: int,
+    num_heads: int,
+    in_proj_weight: Tensor | None,
+    in_proj_bias: Tensor | None,
+    bias_k: Tensor | None,
+    bias_v: Tensor | None,
+    add_zero_attn: bool,
+    dropout_p: float,
+    out_proj_weight: Tensor,
+    out_proj_bias: Tensor | None,
+    training: bool = True,
+    key_padding_mask: Tensor | None = None,
+    need_weights: bool = True,
+    attn_mask: Tensor | None = None,
+    use_separate_proj_weight: bool = False,
+    *args: Any,
+    average_attn_weights: bool = True,
+    is_causal: bool = False,
+    **kwargs: Any,
+) -> Any:
+    """F.multi_head_attention_forward of plain attention with dropout; other kinds stay out of sight."""
+    plain = bias_k is None and bias_v is None and not add_zero_attn and not use_separate_proj_weight
+    if not (training and dropout_p > 0.0 and plain and query.dim() == 3 and not args):
+        return func(
+            query,
+            key,
+            value,
+            embed_dim_to_check,
+            num_heads,
+            in_proj_weight,
+            in_proj_bias,
+            bias_k,
+            bias_v,
+            add_zero_attn,
+            dropout_p,
+            out_proj_weight,
+            out_proj_bias,
+            training,
+            key_padding_mask,
+            need_weights,
+            attn_mask,
+            use_separate_proj_weight,
+            *args,
+            average_attn_weights=average_attn_weights,
+            is_causal=is_causal,
+            **kwargs,
+        )
+    assert in_proj_weight is not None
+    biases = (None, None, None) if in_proj_bias is None else in_proj_bias.chunk(3)
+    q, k, v = (
+        F.linear(each, weight, bias).unflatten(2, (num_heads, -1)).permute(1, 2, 0, 3)
+        for each, weight, bias in zip((query, key, value), in_proj_weight.chunk(3), biases, strict=True)
+    )  # (n, heads, length, head_dim)
+    mask = merged_mask(attn_mask, key_padding_mask, q)
+    scores = q @ k.transpose(2, 3) / math.sqrt(q.shape[-1])
+    weights = (scores if mask is None else scores + mask).softmax(dim=-1)
+    weights = _dropout(mode, F.dropout, weights, dropout_p)
+    mixed = (weights @ v).permute(2, 0, 1, 3).flatten(2)
+    output = F.linear(mixed, out_proj_weight, out_proj_bias)
+    if not need_weights:
+        return output, None
+    return output, weights.mean(dim=1) if average_attn_weights else weights
+
+
+def merged_mask(attn_mask: Tensor | None, padding: Tensor | None, q: Tensor) -> Tensor | None:
+    """Both masks as one that is added to scores (n, heads, target, source); true means: do not look."""
+    n, heads = q.shape[:2]
+    merged = None if attn_mask is None else _additive(attn_mask, q.dtype)
+    if merged is not None and merged.dim() == 3:
+        merged = merged.view(n, heads, *merged.shape[1:])
+    if padding is not None:
+        padded = _additive(padding, q.dtype).view(n, 1, 1, padding.shape[-1])
+        merged = padded if merged is None else merged + padded
+    return merged
+
+
+def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    if mask.dtype != torch.bool:
+        return mask.to(dtype)
+    return torch.zeros_like(mask, dtype=dtype).masked_fill_(mask, -math.inf)
+
+
+def _recurrent(mode: _Seen, func: Callable[..., Any], input: Tensor, state: Any, *args: Any) -> Any:
+    """nn.LSTM, nn.GRU and nn.RNN: their layers one by one, with dropout between them in sight.
+
+    Packed sequences have other arguments and stay out of sight.
+    """
+    if len(args) != 7 or not isinstance(args[0], (tuple, list)):
+        return func(input, state, *args)
+    weights, biased, num_layers, dropout, training, bidirectional, batch_first = args
+    if dropout == 0.0 or not training or num_layers == 1:
+        return func(input, state, *args)
+    states = state if isinstance(state, (tuple, list)) else (state,)
+    directions = 2 if bidirectional else 1
+    size = len(weights) // num_layers
+    x = input.transpose(0, 1) if batch_first else input
+    ends: list[list[Tensor]] = [[] for _ in states]
+    for layer in range(num_layers):
+        rows = slice(layer * directions, (layer + 1) * directions)
+        own = tuple(each[rows] for each in states)
+        x, *found = func(
+            x,
+            own if isinstance(state, (tuple, list)) else own[0],
+            weights[layer * size : (layer + 1) * size],
+            biased,
+            1,
+            0.0,
+            training,
+            bidirectional,
+            False,
+        )
+        for kept, end in zip(ends, found, strict=True):
+            kept.append(end)
+        if layer + 1 < num_layers:
+            x = _dropout(mode, F.dropout, x, dropout)
+    return (x.transpose(0, 1) if batch_first else x, *(torch.cat(kept) for kept in ends))
+
+
+_FILLS = (
+    "bernoulli_",
+    "uniform_",
+    "normal_",
+    "exponential_",
+    "geometric_",
+    "log_normal_",
+    "cauchy_",
+    "random_",
+)
+_FRESH = (
+    torch.rand,
+    torch.randn,
+    torch.randint,
+    torch.randperm,
+    torch.rand_like,
+    torch.randn_like,
+    torch.randint_like,
+    torch.bernoulli,
+    torch.normal,
+    torch.multinomial,
+    torch.poisson,
+    Tensor.bernoulli,
+    Tensor.multinomial,
+)
+_SEEN: dict[Any, Callable[..., Any]] = {
+    **dict.fromkeys((F.dropout, F.dropout1d, F.dropout2d, F.dropout3d, torch.dropout), _dropout),
+    **dict.fromkeys((F.alpha_dropout, F.feature_alpha_dropout), _alpha_dropout),
+    **dict.fromkeys((getattr(Tensor, name) for name in _FILLS), _fill),
+    **dict.fromkeys(_FRESH, _fresh),
+    **dict.fromkeys((torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu), _recurrent),
+    F.scaled_dot_product_attention: _attention,
+    F.multi_head_attention_forward: _multihead,
+}
