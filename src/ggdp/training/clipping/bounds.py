@@ -23,8 +23,8 @@ class Clipping:
         norm: The exponent p of the norm, in [1, inf].
         per_layer: Whether each layer has its own share of the norm.
         non_finite: What becomes of an example whose gradient is NaN or infinite: "zero" lets it add nothing
-            to the sum, "refuse" raises `NonFiniteGradientError`. An exception tells that such an example is in the
-            batch; "zero" keeps that to itself.
+            to the sum, "refuse" raises `NonFiniteGradientError`. An exception tells that such an example is
+            in the batch; "zero" keeps that to itself.
 
     >>> Clipping(clip_norm=1.0, norm=1.5)
     Clipping(clip_norm=1.0, norm=1.5, per_layer=False, non_finite='zero')
@@ -55,10 +55,10 @@ class ClippedSum:
     """The sum over examples of their clipped gradients.
 
     Attributes:
-        sums: One tensor per trainable parameter, of its shape, in float64 if the parameter is, else in float32.
+        sums: One tensor per trainable parameter, of its shape, in float32 or float64.
         num_examples: How many examples were summed. It is data: do not divide by it.
         norms: The examples' l_p norms before clipping, of shape (num_examples,). They are data as well.
-        num_zeroed: How many examples had a gradient that is NaN or infinite, and added nothing. It is data too.
+        num_zeroed: How many examples added nothing, their gradients being NaN or infinite. It is data too.
     """
 
     sums: tuple[Tensor, ...]

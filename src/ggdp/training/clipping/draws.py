@@ -30,7 +30,7 @@ def example_part(tensor: Tensor, like: torch.Size, index: Tensor, num_examples: 
     if tensor.dim() == len(like):
         other = [dim for dim in range(len(like)) if tensor.shape[dim] != like[dim]]
         if len(other) == 1 and tensor.shape[other[0]] == num_examples * like[other[0]]:
-            split = tensor.unflatten(other[0], (num_examples, like[other[0]]))
+            split: Tensor = tensor.unflatten(other[0], (num_examples, like[other[0]]))  # type: ignore[no-untyped-call]
             return split.index_select(other[0], index.reshape(1)).squeeze(other[0])
     if tensor.numel() == num_examples * like.numel():
         return tensor.reshape(num_examples, *like).index_select(0, index.reshape(1)).squeeze(0)
@@ -93,17 +93,18 @@ class Replaying(_Seen):
 
     def __enter__(self) -> "Replaying":
         self._before = _generator_states()
-        super().__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        super().__exit__(kind, error, traceback)
+        super().__exit__(kind, error, traceback)  # type: ignore[no-untyped-call]
         after = _generator_states()
         if kind is None and any(
             not torch.equal(one, other) for one, other in zip(self._before, after, strict=True)
         ):
             raise UnsupportedModelError(
-                f"{self._where} draws random numbers in a way that cannot be repeated for one example (inside "
+                f"{self._where} draws random numbers in a way that cannot be repeated for one example "
+                "(inside "
                 "a fused or compiled operation); use nn.Dropout, or draw with torch.rand"
             )
 
@@ -125,7 +126,7 @@ class Replaying(_Seen):
 
 
 def _generator_states() -> tuple[Tensor, ...]:
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return torch.get_rng_state(), torch.cuda.get_rng_state()
     return (torch.get_rng_state(),)
 
@@ -277,7 +278,7 @@ def _multihead(
     assert in_proj_weight is not None
     biases = (None, None, None) if in_proj_bias is None else in_proj_bias.chunk(3)
     q, k, v = (
-        F.linear(each, weight, bias).unflatten(2, (num_heads, -1)).permute(1, 2, 0, 3)
+        F.linear(each, weight, bias).view(*each.shape[:2], num_heads, -1).permute(1, 2, 0, 3)
         for each, weight, bias in zip((query, key, value), in_proj_weight.chunk(3), biases, strict=True)
     )  # (n, heads, length, head_dim)
     mask = merged_mask(attn_mask, key_padding_mask, q)

@@ -119,7 +119,8 @@ class ExampleGradients:
         if losses.dim() != 1 or len(losses) != count or losses.grad_fn is None:
             raise ValueError(
                 f"losses must hold one loss per example, of shape ({count},) and computed from the model's "
-                f"output, got shape {tuple(losses.shape)}; reduce over an example's own positions with mean(dim=1)"
+                f"output, got shape {tuple(losses.shape)}; reduce over an example's own positions with "
+                "mean(dim=1)"
             )
         if count:
             check_rows(losses.grad_fn, self._tape.current.tags, count)
@@ -180,7 +181,8 @@ class ExampleGradients:
         """The clipped sums of one pass by parameter, and its examples' norms."""
         if not each.model_calls:
             raise UnsupportedModelError(
-                "layers were called without calling the model that holds them, so that their gradients cannot be "
+                "layers were called without calling the model that holds them, so that their gradients "
+                "cannot be "
                 "checked; call the model itself, or give make_private the module that is called"
             )
         each.terms.settle()

@@ -154,7 +154,8 @@ class FunctionalSite(AbstractSite):
 
 @dataclass
 class Outputs:
-    """What a call gave: the places of its differentiable outputs, their values, and what it drew at random."""
+    """What a call gave: the places of its differentiable outputs, their values, and what it drew at "
+    "random."""
 
     places: list[int]
     draws: list[Tensor]
@@ -331,7 +332,8 @@ class FunctionalCall(AbstractCall):
             same = torch.equal(one.isfinite(), finite)
             if not (same and bool(gap.le(tolerance * (1.0 + size)).all())):
                 raise UnsupportedModelError(
-                    f"module {self._site.shown} gives another output for each example alone than for the batch "
+                    f"module {self._site.shown} gives another output for each example alone than for the "
+                    "batch "
                     "(does it mix examples, or draw random numbers that are not PyTorch's?); move its own "
                     "parameters into a small module that is called with the examples in dimension 0"
                 )

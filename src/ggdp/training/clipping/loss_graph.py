@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads from autograd's graph whether a scalar loss is a plain mean, or sum, of one term per example.
 
-Clipping bounds what one example adds to a sum of gradients, provided that its term of the loss depends on that
-example alone. A scalar loss does not say whether it does. A weighted cross entropy with mean reduction divides
-every term by the weights of all labels in the batch; a mean over the tokens that are not padding divides by
-their number. Adding one example then changes the gradients of all the others.
+Clipping bounds what one example adds to a sum of gradients, provided that its term of the loss depends on
+that example alone. A scalar loss does not say whether it does. A weighted cross entropy with mean reduction
+divides every term by the weights of all labels in the batch; a mean over the tokens that are not padding
+divides by their number. Adding one example then changes the gradients of all the others.
 
 So `loss.backward()` is let through only where the graph between the loss and the model's outputs shows that
 
@@ -19,7 +19,7 @@ import re
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -28,7 +28,8 @@ from torch.autograd.graph import Node
 from ggdp.training.clipping.refusals import UnsupportedModelError
 
 _WAY_OUT = (
-    "compute one loss per example (reduction='none', averaged over an example's own positions if it has several) "
+    "compute one loss per example (reduction='none', averaged over an example's own positions if it has "
+    "several) "
     "and call backward(losses) of the private object in place of loss.backward()"
 )
 
@@ -55,7 +56,8 @@ class LossTerms:
             found = float(tensor.item())
             if found != expected:
                 raise UnsupportedModelError(
-                    f"the loss is a mean over {found:g} of {expected:g} targets, those that are not ignore_index. "
+                    f"the loss is a mean over {found:g} of {expected:g} targets, those that are not "
+                    "ignore_index. "
                     "That number depends on the other examples of the batch, so that one example changes the "
                     f"gradients of all others; {_WAY_OUT}"
                 )
@@ -65,17 +67,16 @@ class RowTags:
     """Marks nodes of the graph whose output has one row, or a block of rows, per example."""
 
     def __init__(self) -> None:
-        self._dims: dict[int, int] = {}
         self._tag = object()
 
     def mark(self, node: Node | None, dim: int) -> None:
         """Examples are dimension `dim` of this node's outputs. The mark lives as long as the node does."""
         if node is not None:
-            node.metadata["ggdp"] = (self._tag, dim)
+            cast(dict[str, Any], node.metadata)["ggdp"] = (self._tag, dim)
 
     def dim_of(self, node: Node) -> int | None:
         """The dimension that holds examples, None if the node is not marked by this object."""
-        mark = node.metadata.get("ggdp")
+        mark = cast(dict[str, Any], node.metadata).get("ggdp")
         return mark[1] if mark is not None and mark[0] is self._tag else None
 
     def is_below(self, root: Node | None) -> bool:
@@ -116,7 +117,8 @@ def check_rows(root: Node, tags: RowTags, num_examples: int) -> None:
 
 def _unknown(node: Node) -> UnsupportedModelError:
     return UnsupportedModelError(
-        f"the loss uses {_plain_name(node)}, of which it is not known that it keeps examples apart; {_WAY_OUT}"
+        f"the loss uses {_plain_name(node)}, of which it is not known that it keeps examples apart; "
+        f"{_WAY_OUT}"
     )
 
 
@@ -126,7 +128,7 @@ def _plain_name(node: Node) -> str:
 
 def _shape(node: Node) -> tuple[int, ...]:
     """Of the node's output in the forward pass."""
-    return tuple(node._input_metadata[0].shape)  # type: ignore[attr-defined]
+    return tuple(node._input_metadata[0].shape)
 
 
 def _saved(node: Node, name: str) -> Any:
@@ -139,30 +141,34 @@ def _signed(value: int, dims: int) -> int:
     return value + dims if value < 0 else value
 
 
-_ELEMENTWISE = frozenset(
-    "Abs Acos Acosh Add Addcdiv Addcmul Alias Asin Asinh Atan Atan2 Atanh BinaryCrossEntropy "
-    "BinaryCrossEntropyWithLogits Celu Clamp ClampMax ClampMin Clone Copy Cos Cosh Div Digamma Elu Erf Erfc "
-    "Erfinv Exp Exp2 Expm1 Fill Fmod Frac Gelu Hardshrink Hardsigmoid Hardswish Hardtanh HuberLoss Hypot "
-    "LeakyRelu Lerp Lgamma Log Log10 Log1P Log2 LogSigmoid Logaddexp Logaddexp2 Logit MaskedFill Maximum "
-    "Minimum Mish MseLoss Mul NanToNum NativeDropout Neg Pow Prelu Reciprocal Relu Relu6 Rsqrt Rsub Selu Sgn "
-    "Sigmoid Sign Silu Sin Sinc Sinh SmoothL1Loss SoftMarginLoss Softplus Softshrink Sqrt Square Sub Tan Tanh "
-    "Threshold ToCopy Where Xlogy".split()
-)
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_ELEMENTWISE = _names("""
+    Abs Acos Acosh Add Addcdiv Addcmul Alias Asin Asinh Atan Atan2 Atanh BinaryCrossEntropy
+    BinaryCrossEntropyWithLogits Celu Clamp ClampMax ClampMin Clone Copy Cos Cosh Digamma Div Elu Erf Erfc
+    Erfinv Exp Exp2 Expm1 Fill Fmod Frac Gelu Hardshrink Hardsigmoid Hardswish Hardtanh HuberLoss Hypot
+    LeakyRelu Lerp Lgamma Log Log10 Log1P Log2 LogSigmoid Logaddexp Logaddexp2 Logit MaskedFill Maximum
+    Minimum Mish MseLoss Mul NanToNum NativeDropout Neg Pow Prelu Reciprocal Relu Relu6 Rsqrt Rsub Selu
+    Sgn Sigmoid Sign Silu Sin Sinc Sinh SmoothL1Loss SoftMarginLoss Softplus Softshrink Sqrt Square Sub
+    Tan Tanh Threshold ToCopy Where Xlogy
+""")
 # Operations along dimensions that they keep, in which examples must not be.
-_ALONG = frozenset(
-    "Cummax Cummin Cumprod Cumsum Flip Gather LogSoftmax Logcumsumexp Roll Softmax Sort Topk".split()
-)
+_ALONG = _names("""
+    Cummax Cummin Cumprod Cumsum Flip Gather IndexSelect LogSoftmax Logcumsumexp Roll Slice Softmax Sort Split
+    SplitWithSizes Topk
+""")
 # Operations that remove the dimensions they run along, unless told to keep them.
-_REDUCING = frozenset(
-    "Amax Amin LinalgVectorNorm Logsumexp Max Mean Median Min Mode Norm Prod Std StdMean Sum Var VarMean".split()
-)
-_REINDEXING = frozenset("IndexSelect Slice Split SplitWithSizes".split())
-_VIEWS = frozenset("View UnsafeView ReshapeAlias".split())
+_REDUCING = _names("""
+    Amax Amin LinalgVectorNorm Logsumexp Max Mean Median Min Mode Norm Prod Std StdMean Sum Var VarMean
+""")
+_VIEWS = _names("View UnsafeView ReshapeAlias")
 # Losses that reduce over everything themselves: 0 is no reduction, 1 the mean, 2 the sum.
-_FUSED = frozenset(
-    "BinaryCrossEntropy BinaryCrossEntropyWithLogits HuberLoss MseLoss MultiMarginLoss MultilabelMarginLoss "
-    "NllLoss NllLoss2D SmoothL1Loss SoftMarginLoss".split()
-)
+_FUSED = _names("""
+    BinaryCrossEntropy BinaryCrossEntropyWithLogits HuberLoss MseLoss MultiMarginLoss MultilabelMarginLoss
+    NllLoss NllLoss2D SmoothL1Loss SoftMarginLoss
+""")
 
 
 class _Reader:
@@ -238,7 +244,8 @@ class _Reader:
             if is_python_float or value in (1.0, -1.0, float(self._num_examples)):
                 return value
             raise UnsupportedModelError(
-                f"the loss is multiplied or divided by {value:g}, which is not a Python float and may have been "
+                f"the loss is multiplied or divided by {value:g}, which is not a Python float and may have "
+                "been "
                 "computed from the batch (a number of tokens, a sum of weights, the scale of a GradScaler). "
                 f"If it is a constant, write it as a float (loss / 4.0); otherwise {_WAY_OUT}"
             )
@@ -265,7 +272,7 @@ class _Reader:
                 if dim not in dims:
                     raise _unknown(node)
                 counted = tuple(sizes[each] for each in dims)
-        if is_mean and averaged or (is_mean or averaged) != self._is_mean:
+        if (is_mean and averaged) or (is_mean or averaged) != self._is_mean:
             found = (
                 "divided by the size of the batch twice"
                 if is_mean and averaged
@@ -282,7 +289,8 @@ class _Reader:
     def _check_targets(self, node: Node, count: int) -> None:
         if _saved(node, "weight") is not None:
             raise UnsupportedModelError(
-                "the loss is a mean with class weights, which divides by the weights of all labels in the batch, so "
+                "the loss is a mean with class weights, which divides by the weights of all labels in the "
+                "batch, so "
                 f"that one example changes the gradients of all others; {_WAY_OUT}"
             )
         self.terms.pending.append((_saved(node, "total_weight"), float(count)))
@@ -300,7 +308,7 @@ class _Reader:
         Raises:
             UnsupportedModelError: The operation may mix examples.
         """
-        if node is None or not node.next_functions and self._tags.dim_of(node) is None:
+        if node is None or (not node.next_functions and self._tags.dim_of(node) is None):
             return None
         if node not in self._known:
             dim = self._tags.dim_of(node)
@@ -327,7 +335,7 @@ class _Reader:
             places = {each - len(_shape(following)) for each, following in carried if following is not None}
             if len(places) == 1:  # counted from the end, where broadcasting lines shapes up
                 return places.pop() + len(shape)
-        elif name in _ALONG or name in _REINDEXING:
+        elif name in _ALONG:
             if dim not in self._dims(node, inner):
                 return dim
         elif name in _REDUCING:
@@ -338,10 +346,8 @@ class _Reader:
             along = _signed(_saved(node, "dim"), inner)
             if along != dim:
                 return dim - (along < dim)
-        elif name in ("Unsqueeze", "Unbind"):
-            along = _signed(_saved(node, "dim"), len(shape)) if name == "Unsqueeze" else None
-            if along is not None:
-                return dim + (along <= dim)
+        elif name == "Unsqueeze":
+            return dim + (_signed(_saved(node, "dim"), len(shape)) <= dim)
         elif name == "Squeeze":
             if dim == 0 and shape and shape[0] == _shape(source)[0]:  # type: ignore[arg-type]
                 return 0
@@ -349,12 +355,14 @@ class _Reader:
             return self._permuted(node, name, dim, inner)
         elif name in _VIEWS:
             return self._viewed(dim, _shape(source), shape)  # type: ignore[arg-type]
-        elif name in ("Bmm", "Baddbmm") and all(each == 0 for each, _ in carried):
-            return 0
-        elif name == "Mm" and dim == 0 and len(carried) == 1 and carried[0][1] is node.next_functions[0][0]:
-            return 0
-        elif name in ("Cat", "Stack") and len(shape) == inner and len({each for each, _ in carried}) == 1:
-            if _signed(_saved(node, "dim"), len(shape)) != dim:
+        elif name in ("Bmm", "Baddbmm"):
+            if all(each == 0 for each, _ in carried):
+                return 0
+        elif name == "Mm":  # by a matrix that holds no examples
+            if dim == 0 and len(carried) == 1 and source is node.next_functions[0][0]:
+                return 0
+        elif name == "Cat" and len({each for each, _ in carried}) == 1:
+            if _signed(_saved(node, "dim"), inner) != dim:
                 return dim
         raise _unknown(node)
 

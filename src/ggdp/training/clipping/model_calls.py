@@ -62,7 +62,8 @@ class ModelCall:
         if not any(isinstance(each, Tensor) for each in leaves):
             kinds = sorted({type(each).__name__ for each in leaves}) or [type(outputs).__name__]
             raise UnsupportedModelError(
-                f"the model returns {', '.join(kinds)}, in which tensors cannot be seen; let it return tensors, "
+                f"the model returns {', '.join(kinds)}, in which tensors cannot be seen; let it return "
+                "tensors, "
                 "or tuples, lists or dicts of them"
             )
         for place, leaf in enumerate(leaves):
@@ -136,7 +137,8 @@ class ModelCall:
                 if isinstance(error, torch.OutOfMemoryError):
                     raise
                 raise UnsupportedModelError(
-                    f"the model cannot be run for one example of the batch alone ({error}), so that its clipped "
+                    f"the model cannot be run for one example of the batch alone ({error}), so that its "
+                    "clipped "
                     "gradients cannot be checked; let it accept a batch of one example"
                 ) from error
             pairs = [
@@ -165,8 +167,10 @@ class ModelCall:
         part = example_part(cotangent, output.shape, number, self.num_examples)
         if part is None:
             raise UnsupportedModelError(
-                f"the model returns a tensor of shape {tuple(cotangent.shape)} for {self.num_examples} examples "
-                f"and one of shape {tuple(output.shape)} for one example alone, so that the rows of an example "
+                f"the model returns a tensor of shape {tuple(cotangent.shape)} for {self.num_examples} "
+                "examples "
+                f"and one of shape {tuple(output.shape)} for one example alone, so that the rows of an "
+                "example "
                 "cannot be told; return its tensors with the examples in dimension 0"
             )
         return part
@@ -193,7 +197,8 @@ class ModelCall:
                 buffer.copy_(after)
                 if not is_same:
                     raise UnsupportedModelError(
-                        f"the model writes into its buffer {name!r} something that depends on the examples of "
+                        f"the model writes into its buffer {name!r} something that depends on the examples "
+                        "of "
                         "the batch (running statistics, say), which would leave without noise; remove it"
                     )
 
@@ -251,7 +256,7 @@ class ModelListener:
         call = ModelCall(model, self._tape, (args, kwargs), count, self._dim, is_checked=is_checked)
         self._open.append(call)
         if is_checked:
-            call.recording.__enter__()
+            call.recording.__enter__()  # type: ignore[no-untyped-call]
 
     def after(self, model: nn.Module, outputs: Any) -> Any:
         """The model has returned, or raised (then there are no outputs)."""
@@ -259,7 +264,7 @@ class ModelListener:
             return None
         call = self._open.pop()
         if call.is_checked:
-            call.recording.__exit__(None, None, None)
+            call.recording.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         return None if outputs is None else call.returned(outputs)
 
 

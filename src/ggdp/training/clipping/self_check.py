@@ -57,7 +57,7 @@ class Used:
     Attributes:
         norms: The l_p norms that clipping found, one for every example of the batch.
         weights: By number of parameter, the factor of every example.
-        sums: By number of parameter, the clipped sum over the chosen examples alone, computed as clipping does.
+        sums: By number of parameter, the clipped sum over the chosen examples, computed as clipping does.
     """
 
     norms: Tensor
@@ -114,7 +114,8 @@ def _compare(
             continue  # contributes nothing
         if not abs(found - expected) <= limit * max(found, expected):
             raise SelfCheckError(
-                f"example {index} of the batch has a gradient of norm {expected:.6g} when it is run through the "
+                f"example {index} of the batch has a gradient of norm {expected:.6g} when it is run "
+                "through the "
                 f"model alone, and clipping used {found:.6g}. {_CAUSES}"
             )
         for number, gradient in alone.items():
@@ -126,15 +127,19 @@ def _compare(
         size = max(float(total.double().norm()), float(used.sums[number].double().norm()))
         if not gap <= limit * size + 0.1 * limit * whole:
             raise SelfCheckError(
-                f"what some examples of the batch add to the clipped gradient of parameter {names[number]} differs "
+                f"what some examples of the batch add to the clipped gradient of parameter {names[number]} "
+                "differs "
                 f"by {gap / size:.1%} from what they add when they are run through the model alone. {_CAUSES}"
             )
 
 
 _CAUSES = (
-    "Either examples of a batch influence each other in the model (batch statistics, mixed or reordered examples, a "
-    "loss inside the model that is no plain mean over examples), or the model draws random numbers that are not "
-    "PyTorch's. Nothing of this batch was released. Let every example be computed from its own rows alone, with the "
+    "Either examples of a batch influence each other in the model (batch statistics, mixed or reordered "
+    "examples, a "
+    "loss inside the model that is no plain mean over examples), or the model draws random numbers that "
+    "are not "
+    "PyTorch's. Nothing of this batch was released. Let every example be computed from its own rows alone, "
+    "with the "
     "examples in dimension 0 throughout"
 )
 
@@ -147,7 +152,8 @@ def _alone(
     for call in each.model_calls:
         if call.was_changed:
             raise UnsupportedModelError(
-                "an input of the model was changed in place after the call, so that its clipped gradients cannot "
+                "an input of the model was changed in place after the call, so that its clipped gradients "
+                "cannot "
                 "be checked; use the operation that makes a new tensor"
             )
         for number, gradient in enumerate(call.alone(index, parameters, each.scale or 1.0, shared)):

@@ -137,8 +137,10 @@ class Tape:
                 self._sizes = sizes
             elif not sizes <= self._sizes:
                 raise UnsupportedModelError(
-                    f"the loss is a mean over {max(sizes - self._sizes):g} numbers of every example, which it was "
-                    "not in the first step. If batches are padded to their longest example, that length depends "
+                    f"the loss is a mean over {max(sizes - self._sizes):g} numbers of every example, which "
+                    "it was "
+                    "not in the first step. If batches are padded to their longest example, that length "
+                    "depends "
                     "on other examples, and so do all gradients; compute one loss per example and call "
                     "backward(losses) of the private object in place of loss.backward()"
                 )
