@@ -1,28 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole models held to the truth: the clipped sum is that of single examples, or the model is refused.
 
-The truth is plain autograd in float64 on an unhooked copy of the model, one example at a time. Where a model
-draws random numbers (dropout), the copy is run once on the whole batch from the same seed; each example alone
-is then given its own part of the numbers that were drawn.
+The truth is plain autograd in float64 on a second model of the same seed, one example at a time. Where a model
+draws random numbers (dropout), those that the hooked model drew for the batch are noted, and each example alone
+is given its own part of them.
 """
 
-import copy
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
+import torch.utils.checkpoint
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
 
 from ggdp.training.clipping import Clipping, ExampleGradients, NonFiniteGradientError, UnsupportedModelError
 
-TOLERANCE = 1e-9
-SEED = 11
 Batch = tuple[Any, ...]
 Verdict = Literal["right", "refused", "crashed", "wrong"]
 
@@ -41,9 +39,11 @@ class Case:
         expected: "right" (the sums agree with the truth), "refused" (an error says why not), or "either".
         reduction: What `ExampleGradients` is told of the loss.
         train: Replaces `loss(model, batch).backward()` where a user's step is something else.
-        attach: Replaces `ExampleGradients(model, ...)`.
+        plain: Builds the model of which the truth is told, where that is another than `model`.
         after: Called with the hooked model and the number of steps, to look at what the steps left behind.
         steps: How often the model is trained on a batch; more than the default where trouble comes late.
+        double: Whether model and batch are converted to float64.
+        tolerance: The largest relative error of norms and sums.
     """
 
     name: str
@@ -56,9 +56,16 @@ class Case:
     batch_dim: int = 0
     train: Callable[[ExampleGradients, nn.Module, Batch], None] | None = None
     after: Callable[[nn.Module, int], None] | None = None
-    plain: Callable[[nn.Module], nn.Module] = copy.deepcopy
+    plain: Callable[[], nn.Module] | None = None
     steps: int = 2
     double: bool = True
+    tolerance: float = 1e-9
+
+    def built(self, build: Callable[[], nn.Module]) -> nn.Module:
+        """The model that `build` gives, from the same seed each time."""
+        torch.manual_seed(1)
+        model = build()
+        return (model.double() if self.double else model).train()
 
     def example(self, batch: Batch, index: int) -> Batch:
         """The batch of example `index` alone."""
@@ -121,14 +128,18 @@ class Draws(TorchDispatchMode):
         noted, drawn = next(self._rest, ("", alone))
         if noted != name:
             raise HarnessError(f"the batch drew {noted or 'nothing more'} where one example draws {name}")
-        differ = [dim for dim, size in enumerate(alone.shape) if drawn.shape[dim] != size]
-        if not differ or name == "randperm":
-            return drawn if not differ else alone
-        (dim,) = differ
-        size = alone.shape[dim]
-        if drawn.shape[dim] != size * self._count:
-            raise HarnessError(f"{name} drew {tuple(drawn.shape)} for the batch, {tuple(alone.shape)} alone")
-        return drawn.narrow(dim, self._index * size, size)
+        if name == "randperm" and drawn.shape != alone.shape:
+            return alone
+        if drawn.shape == alone.shape:  # drawn once for the whole batch
+            return drawn
+        if drawn.dim() == alone.dim():
+            differ = [dim for dim, size in enumerate(alone.shape) if drawn.shape[dim] != size]
+            dim, size = differ[0], alone.shape[differ[0]]
+            if len(differ) == 1 and drawn.shape[dim] == size * self._count:
+                return drawn.narrow(dim, self._index * size, size)
+        if drawn.numel() == alone.numel() * self._count:  # drawn in another shape, example by example
+            return drawn.reshape(self._count, *alone.shape)[self._index]
+        raise HarnessError(f"{name} drew {tuple(drawn.shape)} for the batch, {tuple(alone.shape)} alone")
 
 
 @dataclass(frozen=True)
@@ -138,49 +149,38 @@ class Truth:
     rows: Tensor
 
     def norms(self, p: float) -> Tensor:
-        """The l_p norm of every example's gradient."""
-        return torch.linalg.vector_norm(self.rows, p, dim=1)
+        """The l_p norm of every example's gradient, which may lie near the ends of the range of float64."""
+        largest = self.rows.abs().amax(dim=1, keepdim=True)
+        largest = torch.where(largest == 0.0, 1.0, largest)
+        return torch.linalg.vector_norm(self.rows / largest, p, dim=1) * largest[:, 0]
 
     def clipped_sum(self, p: float, clip_norm: float) -> Tensor:
         """All coordinates of the sum."""
         return ((clip_norm / self.norms(p)).clamp(max=1.0).unsqueeze(1) * self.rows).sum(dim=0)
 
 
-def truth(case: Case, plain: nn.Module, batch: Batch) -> tuple[Truth, list[Tensor]]:
-    """The gradients of the examples alone, and the model's buffers after one pass over the batch."""
+def truth(case: Case, plain: nn.Module, batch: Batch, noted: Draws) -> Truth:
+    """The gradients of the examples alone, given the numbers that were drawn for the batch."""
     parameters = [p for p in plain.parameters() if p.requires_grad]
     buffers = [buffer.clone() for buffer in plain.buffers()]
-    torch.manual_seed(SEED)
-    noted = Draws(case.num_examples)
-    with noted:
-        case.loss(plain, *_fresh(batch))
-    after = [buffer.clone() for buffer in plain.buffers()]
     rows = []
     for index in range(case.num_examples):
-        with torch.no_grad():
-            for buffer, before in zip(plain.buffers(), buffers, strict=True):
-                buffer.copy_(before)
-        with Draws(case.num_examples, noted, index):
-            loss = case.loss(plain, *case.example(batch, index))
-        loss.sum().backward()
+        with Draws(case.num_examples, noted, index), _without_checkpoints():
+            case.loss(plain, *case.example(batch, index)).sum().backward()
         rows.append(torch.cat([_gradient(p) for p in parameters]))
         for parameter in plain.parameters():
             parameter.grad = None
-    with torch.no_grad():
-        for buffer, value in zip(plain.buffers(), after, strict=True):
-            buffer.copy_(value)
-    return Truth(torch.stack(rows).double()), after
+        with torch.no_grad():
+            for buffer, before in zip(plain.buffers(), buffers, strict=True):
+                buffer.copy_(before)
+    return Truth(torch.stack(rows).double())
 
 
 def outcome(case: Case) -> tuple[Verdict, str]:
     """What becomes of the case, and the words that go with it."""
-    with warnings.catch_warnings(), _threads():
+    with warnings.catch_warnings(), _one_thread():
         warnings.simplefilter("ignore")
-        torch.manual_seed(1)
-        model = case.model()
-        model = model.double() if case.double else model
-        model.train()
-        plain = case.plain(model)
+        model = case.built(case.model)
         try:
             gradients = ExampleGradients(
                 model, loss_reduction=case.reduction, batch_first=case.batch_dim == 0
@@ -189,6 +189,7 @@ def outcome(case: Case) -> tuple[Verdict, str]:
             return "refused", str(error)
         except Exception:
             return "crashed", traceback.format_exc()
+        plain = case.built(case.plain or case.model)
         try:
             for step in range(case.steps):
                 found, words = _step(case, model, plain, gradients, step)
@@ -216,29 +217,51 @@ def _step(
     p = 2.0 if step % 2 == 0 else 1.33
     torch.manual_seed(100 + step)
     batch = tree_map(_doubled, case.batch()) if case.double else case.batch()
-    right, buffers = truth(case, plain, batch)
-    norms = right.norms(p)
-    clip_norm = float(norms.nanmedian()) or 1.0
-    torch.manual_seed(SEED)
+    noted, again = Draws(case.num_examples), Draws(case.num_examples)
+    before = [buffer.clone() for buffer in plain.buffers()]
+    with noted:  # to see whether anything is drawn, and what becomes of the buffers
+        case.loss(plain, *_fresh(batch))
+    with torch.no_grad():
+        buffers = [buffer.clone() for buffer in plain.buffers()]
+        for buffer, value in zip(plain.buffers(), before, strict=True):
+            buffer.copy_(value)
+    measured: list[Tensor] = []
+
+    def clip_norm() -> float:
+        right = truth(case, plain, batch, again if noted.numbers else noted)
+        measured.append(right.rows)
+        return float(right.norms(p).nanmedian()) or 1.0
+
     try:
-        if case.train is not None:
-            case.train(gradients, model, _fresh(batch))
-        else:
-            _backward(case, gradients, case.loss(model, *_fresh(batch)), by_example=step % 2 == 1)
-        clipped = gradients.clipped_sum(Clipping(clip_norm, p))
+        with again if noted.numbers else nullcontext():
+            if case.train is not None:
+                case.train(gradients, model, _fresh(batch))
+            else:
+                loss = case.loss(model, *_fresh(batch))
+        if case.train is None:
+            _backward(case, gradients, loss, by_example=step % 2 == 1)
+        bound = clip_norm()
+        clipped = gradients.clipped_sum(Clipping(bound, p))
     except (UnsupportedModelError, NonFiniteGradientError) as error:
         return "refused", str(error)
+    except HarnessError:
+        raise
     except Exception:
         return "crashed", traceback.format_exc()
+    right = Truth(measured[0])
+    norms = right.norms(p)
+    with torch.no_grad():
+        for buffer, value in zip(plain.buffers(), buffers, strict=True):
+            buffer.copy_(value)
     found = torch.cat([each.to_dense().flatten() for each in clipped.sums]).double()
-    wanted = right.clipped_sum(p, clip_norm)
+    wanted = right.clipped_sum(p, bound)
     if clipped.num_examples != case.num_examples:
         return "wrong", f"step {step}: {clipped.num_examples} examples in place of {case.num_examples}"
     error = float((clipped.norms.double() - norms).abs().max() / norms.max())
-    if not error <= TOLERANCE:
+    if not error <= case.tolerance:
         return "wrong", f"step {step}: norms {clipped.norms.tolist()} in place of {norms.tolist()}"
     error = float((found - wanted).abs().max() / wanted.abs().max())
-    if not error <= TOLERANCE:
+    if not error <= case.tolerance:
         return "wrong", f"step {step}: the clipped sum is off by {error:.1e} of its largest coordinate"
     for (name, one), other in zip(model.named_buffers(), buffers, strict=True):
         if not torch.allclose(one, other, equal_nan=True):
@@ -273,7 +296,18 @@ def _fresh(batch: Batch) -> Batch:
 
 
 @contextmanager
-def _threads() -> Iterator[None]:
+def _without_checkpoints() -> Iterator[None]:
+    """Activations are kept: recomputing them would draw again."""
+    plain = torch.utils.checkpoint.checkpoint
+    torch.utils.checkpoint.checkpoint = lambda run, *args, use_reentrant, **kwargs: run(*args, **kwargs)
+    try:
+        yield
+    finally:
+        torch.utils.checkpoint.checkpoint = plain
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
     """Tiny models are quickest on one thread."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
