@@ -185,10 +185,8 @@ def outcome(case: Case) -> tuple[Verdict, str]:
             gradients = ExampleGradients(
                 model, loss_reduction=case.reduction, batch_first=case.batch_dim == 0
             )
-        except (UnsupportedModelError, NonFiniteGradientError) as error:
-            return "refused", str(error)
-        except Exception:
-            return "crashed", traceback.format_exc()
+        except Exception as error:
+            return _failed(error)
         plain = case.built(case.plain or case.model)
         try:
             for step in range(case.steps):
@@ -225,13 +223,6 @@ def _step(
         buffers = [buffer.clone() for buffer in plain.buffers()]
         for buffer, value in zip(plain.buffers(), before, strict=True):
             buffer.copy_(value)
-    measured: list[Tensor] = []
-
-    def clip_norm() -> float:
-        right = truth(case, plain, batch, again if noted.numbers else noted)
-        measured.append(right.rows)
-        return float(right.norms(p).nanmedian()) or 1.0
-
     try:
         with again if noted.numbers else nullcontext():
             if case.train is not None:
@@ -240,16 +231,15 @@ def _step(
                 loss = case.loss(model, *_fresh(batch))
         if case.train is None:
             _backward(case, gradients, loss, by_example=step % 2 == 1)
-        bound = clip_norm()
-        clipped = gradients.clipped_sum(Clipping(bound, p))
-    except (UnsupportedModelError, NonFiniteGradientError) as error:
-        return "refused", str(error)
-    except HarnessError:
-        raise
-    except Exception:
-        return "crashed", traceback.format_exc()
-    right = Truth(measured[0])
+    except Exception as error:
+        return _failed(error)
+    right = truth(case, plain, batch, again if noted.numbers else noted)
     norms = right.norms(p)
+    bound = float(norms.nanmedian()) or 1.0
+    try:
+        clipped = gradients.clipped_sum(Clipping(bound, p))
+    except Exception as error:
+        return _failed(error)
     with torch.no_grad():
         for buffer, value in zip(plain.buffers(), buffers, strict=True):
             buffer.copy_(value)
@@ -269,6 +259,13 @@ def _step(
     if any(parameter.grad is not None for parameter in model.parameters()):
         return "wrong", f"step {step}: raw gradients were left in .grad"
     return "right", ""
+
+
+def _failed(error: Exception) -> tuple[Verdict, str]:
+    """Refused in words of this library, or crashed somewhere."""
+    if isinstance(error, (UnsupportedModelError, NonFiniteGradientError)):
+        return "refused", str(error)
+    return "crashed", "".join(traceback.format_exception(error))
 
 
 def _backward(case: Case, gradients: ExampleGradients, loss: Tensor, *, by_example: bool) -> None:
