@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Import this before torchvision, timm or transformers: they then import also beside a PyTorch of another build.
+"""Import this before torchvision, timm or transformers, which may stand beside a PyTorch of another build.
 
-The compiled operators of a torchvision built for CUDA do not load beside a PyTorch for the CPU, and the import of
-torchvision fails because two of them (nms and qnms, which object detection uses) are unknown. The models in these
-tests use neither; it is enough that their names are known.
+The compiled operators of a torchvision built for CUDA do not load beside a PyTorch for the CPU. Its import
+then fails because two of them (nms and qnms, for object detection) are unknown. The models in these tests use
+neither, and it is enough that their names are known.
 """
 
 import importlib.util

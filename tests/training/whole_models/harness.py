@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whole models held to the truth: the clipped sum is that of single examples, or the model is refused.
 
-The truth is plain autograd in float64 on a second model of the same seed, one example at a time. Where a model
-draws random numbers (dropout), those that the hooked model drew for the batch are noted, and each example alone
-is given its own part of them.
+The truth is plain autograd in float64 on a second model of the same seed, one example at a time. Where a
+model draws random numbers (dropout), those that the hooked model drew for the batch are noted, and each
+example alone is given its own part of them.
 """
 
 import traceback
@@ -247,10 +247,10 @@ def _step(
     wanted = right.clipped_sum(p, bound)
     if clipped.num_examples != case.num_examples:
         return "wrong", f"step {step}: {clipped.num_examples} examples in place of {case.num_examples}"
-    error = float((clipped.norms.double() - norms).abs().max() / norms.max())
+    error = _relative(clipped.norms.double(), norms)
     if not error <= case.tolerance:
         return "wrong", f"step {step}: norms {clipped.norms.tolist()} in place of {norms.tolist()}"
-    error = float((found - wanted).abs().max() / wanted.abs().max())
+    error = _relative(found, wanted)
     if not error <= case.tolerance:
         return "wrong", f"step {step}: the clipped sum is off by {error:.1e} of its largest coordinate"
     for (name, one), other in zip(model.named_buffers(), buffers, strict=True):
@@ -259,6 +259,11 @@ def _step(
     if any(parameter.grad is not None for parameter in model.parameters()):
         return "wrong", f"step {step}: raw gradients were left in .grad"
     return "right", ""
+
+
+def _relative(found: Tensor, wanted: Tensor) -> float:
+    """The largest difference over the largest number wanted."""
+    return float((found - wanted).abs().max() / wanted.abs().max().clamp(min=torch.finfo(torch.float64).tiny))
 
 
 def _failed(error: Exception) -> tuple[Verdict, str]:
@@ -289,7 +294,9 @@ def _doubled(value: Any) -> Any:
 
 def _fresh(batch: Batch) -> Batch:
     """A copy, for models that change their input in place."""
-    return tuple(tree_map(lambda value: value.clone() if isinstance(value, Tensor) else value, each) for each in batch)
+    return tuple(
+        tree_map(lambda value: value.clone() if isinstance(value, Tensor) else value, each) for each in batch
+    )
 
 
 @contextmanager

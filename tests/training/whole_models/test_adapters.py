@@ -22,19 +22,33 @@ CASES: list[Case] = []
 def _gpt2(dropout: float = 0.0) -> nn.Module:
     return transformers.GPT2LMHeadModel(
         transformers.GPT2Config(
-            vocab_size=WORDS, n_embd=8, n_layer=2, n_head=2, n_positions=16, bos_token_id=1, eos_token_id=2,
-            resid_pdrop=dropout, embd_pdrop=dropout, attn_pdrop=dropout,
-        )  # fmt: skip
+            vocab_size=WORDS,
+            n_embd=8,
+            n_layer=2,
+            n_head=2,
+            n_positions=16,
+            bos_token_id=1,
+            eos_token_id=2,
+            resid_pdrop=dropout,
+            embd_pdrop=dropout,
+            attn_pdrop=dropout,
+        )
     )
 
 
 def _bert(dropout: float = 0.0) -> nn.Module:
     return transformers.BertForSequenceClassification(
         transformers.BertConfig(
-            vocab_size=WORDS, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=12,
-            max_position_embeddings=16, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout,
+            vocab_size=WORDS,
+            hidden_size=8,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=12,
+            max_position_embeddings=16,
+            hidden_dropout_prob=dropout,
+            attention_probs_dropout_prob=dropout,
             num_labels=3,
-        )  # fmt: skip
+        )
     )
 
 
@@ -73,24 +87,48 @@ def _row(name: str, model: Any, expected: str = "right", **more: Any) -> None:
 
 
 for _dropout in (0.0, 0.2):
-    _row(f"gpt-2, lora, dropout {_dropout}",
-         partial(_lora, _gpt2, _dropout, r=2, lora_dropout=_dropout, target_modules=["c_attn"], fan_in_fan_out=True))  # fmt: skip
-    _row(f"bert, lora, dropout {_dropout}",
-         partial(_lora, _bert, _dropout, r=2, lora_dropout=_dropout, target_modules=["query", "value"]))  # fmt: skip
-    _row(f"bert, lora from zero, dropout {_dropout}",
-         partial(_lora_from_zero, _bert, _dropout, lora_dropout=_dropout, target_modules=["query", "value"]))  # fmt: skip
-_row("bert, lora and a trained head",
-     partial(_lora, _bert, 0.2, r=2, target_modules=["query"], modules_to_save=["classifier"]))  # fmt: skip
+    _row(
+        f"gpt-2, lora, dropout {_dropout}",
+        partial(
+            _lora, _gpt2, _dropout, r=2, lora_dropout=_dropout, target_modules=["c_attn"], fan_in_fan_out=True
+        ),
+    )
+    _row(
+        f"bert, lora, dropout {_dropout}",
+        partial(_lora, _bert, _dropout, r=2, lora_dropout=_dropout, target_modules=["query", "value"]),
+    )
+    _row(
+        f"bert, lora from zero, dropout {_dropout}",
+        partial(_lora_from_zero, _bert, _dropout, lora_dropout=_dropout, target_modules=["query", "value"]),
+    )
+_row(
+    "bert, lora and a trained head",
+    partial(_lora, _bert, 0.2, r=2, target_modules=["query"], modules_to_save=["classifier"]),
+)
 _row("bert, lora with biases", partial(_lora, _bert, 0.0, r=2, target_modules=["query"], bias="lora_only"))
-_row("bert, lora of embeddings", partial(_lora, _bert, 0.0, r=2, target_modules=["word_embeddings"]), "either")
-_row("bert, lora with weights decomposed (dora)",
-     partial(_lora, _bert, 0.0, r=2, target_modules=["query"], use_dora=True), "either")  # fmt: skip
-_row("bert, ia3",
-     partial(_lora, _bert, 0.0, "IA3Config", target_modules=["query"], feedforward_modules=[]), "either")  # fmt: skip
-_row("gpt-2, prompt tuning",
-     partial(_lora, _gpt2, 0.0, "PromptTuningConfig", task_type="CAUSAL_LM", num_virtual_tokens=3), "either")  # fmt: skip
-_row("gpt-2, prefix tuning",
-     partial(_lora, _gpt2, 0.0, "PrefixTuningConfig", task_type="CAUSAL_LM", num_virtual_tokens=3), "either")  # fmt: skip
+_row(
+    "bert, lora of embeddings", partial(_lora, _bert, 0.0, r=2, target_modules=["word_embeddings"]), "either"
+)
+_row(
+    "bert, lora with weights decomposed (dora)",
+    partial(_lora, _bert, 0.0, r=2, target_modules=["query"], use_dora=True),
+    "either",
+)
+_row(
+    "bert, ia3",
+    partial(_lora, _bert, 0.0, "IA3Config", target_modules=["query"], feedforward_modules=[]),
+    "either",
+)
+_row(
+    "gpt-2, prompt tuning",
+    partial(_lora, _gpt2, 0.0, "PromptTuningConfig", task_type="CAUSAL_LM", num_virtual_tokens=3),
+    "either",
+)
+_row(
+    "gpt-2, prefix tuning",
+    partial(_lora, _gpt2, 0.0, "PrefixTuningConfig", task_type="CAUSAL_LM", num_virtual_tokens=3),
+    "either",
+)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

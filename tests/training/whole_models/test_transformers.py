@@ -32,26 +32,51 @@ def _bert(kind: str, dropout: float, attention: str, **more: Any) -> nn.Module:
 
 def _distilbert(dropout: float, attention: str) -> nn.Module:
     config = transformers.DistilBertConfig(
-        vocab_size=WORDS, dim=8, hidden_dim=12, n_layers=2, n_heads=2, max_position_embeddings=16,
-        dropout=dropout, attention_dropout=dropout, seq_classif_dropout=dropout, num_labels=3,
-    )  # fmt: skip
+        vocab_size=WORDS,
+        dim=8,
+        hidden_dim=12,
+        n_layers=2,
+        n_heads=2,
+        max_position_embeddings=16,
+        dropout=dropout,
+        attention_dropout=dropout,
+        seq_classif_dropout=dropout,
+        num_labels=3,
+    )
     return _built(transformers.DistilBertForSequenceClassification, config, attention)
 
 
 def _gpt2(dropout: float, attention: str) -> nn.Module:
     config = transformers.GPT2Config(
-        vocab_size=WORDS, n_embd=8, n_layer=2, n_head=2, n_positions=16, bos_token_id=1, eos_token_id=2,
-        resid_pdrop=dropout, embd_pdrop=dropout, attn_pdrop=dropout,
-    )  # fmt: skip
+        vocab_size=WORDS,
+        n_embd=8,
+        n_layer=2,
+        n_head=2,
+        n_positions=16,
+        bos_token_id=1,
+        eos_token_id=2,
+        resid_pdrop=dropout,
+        embd_pdrop=dropout,
+        attn_pdrop=dropout,
+    )
     return _built(transformers.GPT2LMHeadModel, config, attention)
 
 
 def _opt(dropout: float, attention: str) -> nn.Module:
     config = transformers.OPTConfig(
-        vocab_size=WORDS, hidden_size=8, word_embed_proj_dim=8, ffn_dim=12, num_hidden_layers=2,
-        num_attention_heads=2, max_position_embeddings=16, pad_token_id=0, bos_token_id=1, eos_token_id=2,
-        dropout=dropout, attention_dropout=dropout,
-    )  # fmt: skip
+        vocab_size=WORDS,
+        hidden_size=8,
+        word_embed_proj_dim=8,
+        ffn_dim=12,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        max_position_embeddings=16,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        dropout=dropout,
+        attention_dropout=dropout,
+    )
     return _built(transformers.OPTForCausalLM, config, attention)
 
 
@@ -62,38 +87,78 @@ def _decoder(family: str, dropout: float, attention: str, **more: Any) -> nn.Mod
 
 def _t5(dropout: float, attention: str) -> nn.Module:
     config = transformers.T5Config(
-        vocab_size=WORDS, d_model=8, d_kv=4, d_ff=12, num_layers=2, num_heads=2, dropout_rate=dropout,
+        vocab_size=WORDS,
+        d_model=8,
+        d_kv=4,
+        d_ff=12,
+        num_layers=2,
+        num_heads=2,
+        dropout_rate=dropout,
         decoder_start_token_id=0,
-    )  # fmt: skip
+    )
     return _built(transformers.T5ForConditionalGeneration, config, attention)
 
 
 def _vit(dropout: float, attention: str) -> nn.Module:
     config = transformers.ViTConfig(
-        image_size=8, patch_size=4, hidden_size=8, intermediate_size=12, num_hidden_layers=2,
-        num_attention_heads=2, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout, num_labels=3,
-    )  # fmt: skip
+        image_size=8,
+        patch_size=4,
+        hidden_size=8,
+        intermediate_size=12,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+        num_labels=3,
+    )
     return _built(transformers.ViTForImageClassification, config, attention)
 
 
 def _whisper(dropout: float, attention: str) -> nn.Module:
     config = transformers.WhisperConfig(
-        vocab_size=WORDS, num_mel_bins=4, d_model=8, encoder_layers=1, decoder_layers=1,
-        encoder_attention_heads=2, decoder_attention_heads=2, encoder_ffn_dim=12, decoder_ffn_dim=12,
-        max_source_positions=6, max_target_positions=8, pad_token_id=0, bos_token_id=1, eos_token_id=2,
-        decoder_start_token_id=1, dropout=dropout, attention_dropout=dropout, apply_spec_augment=False,
-    )  # fmt: skip
+        vocab_size=WORDS,
+        num_mel_bins=4,
+        d_model=8,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=12,
+        decoder_ffn_dim=12,
+        max_source_positions=6,
+        max_target_positions=8,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        decoder_start_token_id=1,
+        dropout=dropout,
+        attention_dropout=dropout,
+        apply_spec_augment=False,
+    )
     return _built(transformers.WhisperForConditionalGeneration, config, attention)
 
 
 def _wav2vec2(dropout: float, attention: str) -> nn.Module:
     config = transformers.Wav2Vec2Config(
-        hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=12, conv_dim=(4, 4),
-        conv_stride=(2, 2), conv_kernel=(3, 3), num_conv_pos_embeddings=4, num_conv_pos_embedding_groups=2,
-        classifier_proj_size=4, num_labels=3, hidden_dropout=dropout, attention_dropout=dropout,
-        activation_dropout=dropout, feat_proj_dropout=dropout, layerdrop=0.0, mask_time_prob=0.0,
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=12,
+        conv_dim=(4, 4),
+        conv_stride=(2, 2),
+        conv_kernel=(3, 3),
+        num_conv_pos_embeddings=4,
+        num_conv_pos_embedding_groups=2,
+        classifier_proj_size=4,
+        num_labels=3,
+        hidden_dropout=dropout,
+        attention_dropout=dropout,
+        activation_dropout=dropout,
+        feat_proj_dropout=dropout,
+        layerdrop=0.0,
+        mask_time_prob=0.0,
         apply_spec_augment=False,
-    )  # fmt: skip
+    )
     return _built(transformers.Wav2Vec2ForSequenceClassification, config, attention)
 
 
@@ -162,8 +227,14 @@ def _sequence(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
     return losses.sum(1) / (y >= 0).sum(1)
 
 
-def _row(name: str, model: Callable[[], nn.Module], batch: Callable[[], Batch], loss: Callable[..., Tensor],
-         expected: str = "right", **more: Any) -> None:  # fmt: skip
+def _row(
+    name: str,
+    model: Callable[[], nn.Module],
+    batch: Callable[[], Batch],
+    loss: Callable[..., Tensor],
+    expected: str = "right",
+    **more: Any,
+) -> None:
     CASES.append(Case(name, model, batch, loss, expected, num_examples=N, **more))
 
 
@@ -179,28 +250,66 @@ for _dropout in (0.0, 0.2):
     for _attention in ("sdpa", "eager"):
         _how = f"{_attention}, dropout {_dropout}"
         _settings = {"dropout": _dropout, "attention": _attention}
-        _row(f"bert, classes, {_how}", partial(_bert, "BertForSequenceClassification", **_settings),
-             _tokens_and_classes, _classes)  # fmt: skip
-        _row(f"bert, padded, {_how}", partial(_bert, "BertForSequenceClassification", **_settings),
-             _padded_and_classes, _classes)  # fmt: skip
-        _row(f"bert, masked words, {_how}", partial(_bert, "BertForMaskedLM", **_settings),
-             _unequal_labels, _same_tokens)  # fmt: skip
+        _row(
+            f"bert, classes, {_how}",
+            partial(_bert, "BertForSequenceClassification", **_settings),
+            _tokens_and_classes,
+            _classes,
+        )
+        _row(
+            f"bert, padded, {_how}",
+            partial(_bert, "BertForSequenceClassification", **_settings),
+            _padded_and_classes,
+            _classes,
+        )
+        _row(
+            f"bert, masked words, {_how}",
+            partial(_bert, "BertForMaskedLM", **_settings),
+            _unequal_labels,
+            _same_tokens,
+        )
         _row(f"distilbert, {_how}", partial(_distilbert, **_settings), _tokens_and_classes, _classes)
         _row(f"vit, {_how}", partial(_vit, **_settings), _images, _classes)
         for _name, _model in _LANGUAGE.items():
             _row(f"{_name}, {_how}", partial(_model, **_settings), _tokens, _next_tokens)
     _row(f"t5, dropout {_dropout}", partial(_t5, _dropout, "eager"), _unequal_labels, _sequence)
 
-_row("bert, untied", partial(_bert, "BertForMaskedLM", 0.0, "sdpa", tie_word_embeddings=False),
-     _unequal_labels, _same_tokens)  # fmt: skip
-_row("bert, loss inside", partial(_bert, "BertForSequenceClassification", 0.0, "sdpa"),
-     _tokens_and_classes, _classes_inside, "either")  # fmt: skip
+_row(
+    "bert, untied",
+    partial(_bert, "BertForMaskedLM", 0.0, "sdpa", tie_word_embeddings=False),
+    _unequal_labels,
+    _same_tokens,
+)
+_row(
+    "bert, loss inside",
+    partial(_bert, "BertForSequenceClassification", 0.0, "sdpa"),
+    _tokens_and_classes,
+    _classes_inside,
+    "either",
+)
 _row("vit, loss inside", partial(_vit, 0.0, "sdpa"), _images, _classes_inside, "either")
-_row("bert, masked words, loss inside, unequal", partial(_bert, "BertForMaskedLM", 0.0, "sdpa"),
-     _unequal_labels, _loss_inside, "refused")  # fmt: skip
+_row(
+    "bert, masked words, loss inside, unequal",
+    partial(_bert, "BertForMaskedLM", 0.0, "sdpa"),
+    _unequal_labels,
+    _loss_inside,
+    "refused",
+)
 for _name, _model in _LANGUAGE.items():
-    _row(f"{_name}, loss inside, equal", partial(_model, 0.0, "sdpa"), _tokens_and_labels, _loss_inside, "either")
-    _row(f"{_name}, loss inside, unequal", partial(_model, 0.0, "sdpa"), _unequal_labels, _loss_inside, "refused")
+    _row(
+        f"{_name}, loss inside, equal",
+        partial(_model, 0.0, "sdpa"),
+        _tokens_and_labels,
+        _loss_inside,
+        "either",
+    )
+    _row(
+        f"{_name}, loss inside, unequal",
+        partial(_model, 0.0, "sdpa"),
+        _unequal_labels,
+        _loss_inside,
+        "refused",
+    )
     _row(f"{_name}, unequal, a loss per example", partial(_model, 0.0, "sdpa"), _unequal_labels, _next_tokens)
 _row("t5, loss inside, equal", partial(_t5, 0.0, "eager"), _tokens_and_labels, _loss_inside, "either")
 _row("t5, loss inside, unequal", partial(_t5, 0.0, "eager"), _unequal_labels, _loss_inside, "refused")
@@ -213,8 +322,13 @@ def _mixtral(**more: Any) -> nn.Module:
 
 
 _row("mixtral", _mixtral, _tokens, _next_tokens, "either")
-_row("mixtral, with its balance loss", partial(_mixtral, output_router_logits=True), _tokens_and_labels,
-     _loss_inside, "refused")  # fmt: skip
+_row(
+    "mixtral, with its balance loss",
+    partial(_mixtral, output_router_logits=True),
+    _tokens_and_labels,
+    _loss_inside,
+    "refused",
+)
 
 
 def _speech() -> Batch:
@@ -223,7 +337,12 @@ def _speech() -> Batch:
 
 _row("whisper", partial(_whisper, 0.0, "sdpa"), _speech, _sequence)
 _row("whisper, dropout", partial(_whisper, 0.2, "eager"), _speech, _sequence)
-_row("wav2vec2", partial(_wav2vec2, 0.0, "sdpa"), lambda: (torch.randn(N, 60), torch.randint(0, 3, (N,))), _classes)
+_row(
+    "wav2vec2",
+    partial(_wav2vec2, 0.0, "sdpa"),
+    lambda: (torch.randn(N, 60), torch.randint(0, 3, (N,))),
+    _classes,
+)
 
 
 def _checkpointed(build: Callable[[], nn.Module]) -> nn.Module:
@@ -237,7 +356,14 @@ for _name, _build, _batch, _loss in (
     ("llama", partial(_decoder, "Llama", 0.0, "sdpa"), _tokens, _next_tokens),
     ("bert", partial(_bert, "BertForSequenceClassification", 0.2, "sdpa"), _tokens_and_classes, _classes),
 ):
-    _row(f"{_name}, gradient checkpointing", partial(_checkpointed, _build), _batch, _loss, "either", plain=_build)
+    _row(
+        f"{_name}, gradient checkpointing",
+        partial(_checkpointed, _build),
+        _batch,
+        _loss,
+        "either",
+        plain=_build,
+    )
 
 
 def _head_only(build: Callable[[], nn.Module]) -> nn.Module:
@@ -256,7 +382,12 @@ def _without_embeddings(build: Callable[[], nn.Module]) -> nn.Module:
 _BERT = partial(_bert, "BertForSequenceClassification", 0.2, "sdpa")
 _row("bert, only the head trained", partial(_head_only, _BERT), _tokens_and_classes, _classes)
 _row("bert, embeddings frozen", partial(_without_embeddings, _BERT), _tokens_and_classes, _classes)
-_row("gpt-2, embeddings (and head) frozen", partial(_without_embeddings, partial(_gpt2, 0.0, "sdpa")), _tokens, _next_tokens)
+_row(
+    "gpt-2, embeddings (and head) frozen",
+    partial(_without_embeddings, partial(_gpt2, 0.0, "sdpa")),
+    _tokens,
+    _next_tokens,
+)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
