@@ -12,7 +12,10 @@ from pathlib import Path
 import torch
 
 
-def _loads() -> bool:
+def _known() -> bool:
+    """Whether the operators load, or this file has been read before."""
+    if hasattr(torch.ops.torchvision, "nms"):
+        return True
     found = importlib.util.find_spec("torchvision")
     if found is None or found.origin is None:
         return True
@@ -24,7 +27,7 @@ def _loads() -> bool:
     return True
 
 
-if not _loads():
+if not _known():
     NAMES = torch.library.Library("torchvision", "FRAGMENT")
     for _name in ("nms", "qnms"):
         NAMES.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
