@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ggdp.training.clipping import Clipping, ExampleGradients, UnsupportedModelError
-from training.whole_models.own_models import Net
+from training.whole_models.parts import Net
 
 LOW = (torch.bfloat16, torch.float16)
 CLIP_NORM = 0.37

@@ -3,8 +3,31 @@
 
 import pytest
 
+from training.whole_models import (
+    in_place_models,
+    layers_models,
+    losses_models,
+    mixing_models,
+    parameters_models,
+    passes_models,
+    randomness_models,
+    shared_rows_models,
+    structure_models,
+)
 from training.whole_models.harness import Case, check
-from training.whole_models.own_models import CASES
+
+TABLES = (
+    in_place_models,
+    layers_models,
+    losses_models,
+    mixing_models,
+    parameters_models,
+    passes_models,
+    randomness_models,
+    shared_rows_models,
+    structure_models,
+)
+CASES = [case for table in TABLES for case in table.CASES]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
