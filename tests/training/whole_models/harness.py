@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -36,7 +37,10 @@ class Case:
             are cut into examples; everything else is given to every example whole.
         loss: The loss of a model on a batch: one number per example, or a scalar. A scalar of a batch of one
             is that example's own loss.
-        expected: "right" (the sums agree with the truth), "refused" (an error says why not), or "either".
+        expected: "right" (the sums agree with the truth), "refused" (an error says why not), or "either";
+            "rehearsed" where numbers that a loop computes from the batch make a loss mix examples: no graph
+            shows that, and `ExampleGradients.rehearse` must; "crashes" where the model itself stumbles over
+            an input that was given a row per example, with PyTorch's message.
         reduction: What `ExampleGradients` is told of the loss.
         train: Replaces `loss(model, batch).backward()` where a user's step is something else.
         plain: Builds the model of which the truth is told, where that is another than `model`.
@@ -44,13 +48,14 @@ class Case:
         steps: How often the model is trained on a batch; more than the default where trouble comes late.
         double: Whether model and batch are converted to float64.
         tolerance: The largest relative error of norms and sums.
+        self_check: Whether single examples are run alone, which calls the user's hooks again.
     """
 
     name: str
     model: Callable[[], nn.Module]
     batch: Callable[[], Batch]
     loss: Callable[..., Tensor]
-    expected: Literal["right", "refused", "either"] = "right"
+    expected: Literal["right", "refused", "either", "rehearsed", "crashes"] = "right"
     reduction: Literal["mean", "sum"] = "mean"
     num_examples: int = 5
     batch_dim: int = 0
@@ -60,6 +65,7 @@ class Case:
     steps: int = 2
     double: bool = True
     tolerance: float = 1e-9
+    self_check: bool = True
 
     def built(self, build: Callable[[], nn.Module]) -> nn.Module:
         """The model that `build` gives, from the same seed each time."""
@@ -183,11 +189,19 @@ def outcome(case: Case) -> tuple[Verdict, str]:
         model = case.built(case.model)
         try:
             gradients = ExampleGradients(
-                model, loss_reduction=case.reduction, batch_first=case.batch_dim == 0
+                model,
+                loss_reduction=case.reduction,
+                batch_first=case.batch_dim == 0,
+                self_check=case.self_check,
             )
         except Exception as error:
             return _failed(error)
         plain = case.built(case.plain or case.model)
+        if case.expected == "rehearsed":
+            try:
+                gradients.rehearse(partial(case.loss, model), *tree_map(_doubled, case.batch()))
+            except UnsupportedModelError as error:
+                return _failed(error)
         try:
             for step in range(case.steps):
                 found, words = _step(case, model, plain, gradients, step)
@@ -203,7 +217,9 @@ def outcome(case: Case) -> tuple[Verdict, str]:
 def check(case: Case) -> None:
     """Fail unless the case comes out as its row says; a sum that is silently wrong fails every row."""
     found, words = outcome(case)
-    allowed = ("right", "refused") if case.expected == "either" else (case.expected,)
+    allowed = {"either": ("right", "refused"), "rehearsed": ("refused",), "crashes": ("crashed",)}.get(
+        case.expected, (case.expected,)
+    )
     if found not in allowed:
         raise AssertionError(f"{case.name}: expected {case.expected}, found {found}: {words}")
 
@@ -237,7 +253,7 @@ def _step(
     norms = right.norms(p)
     bound = float(norms.nanmedian()) or 1.0
     try:
-        clipped = gradients.clipped_sum(Clipping(bound, p))
+        clipped = gradients.clipped_sum(Clipping(bound, p, non_finite="refuse"))
     except Exception as error:
         return _failed(error)
     with torch.no_grad():

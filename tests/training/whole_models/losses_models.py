@@ -186,7 +186,7 @@ row(
     mlp,
     _binary,
     lambda m, x, y: F.mse_loss(m(x), y - y.mean(0)),
-    "refused",
+    "rehearsed",
 )
 row("squared error, root of the mean", mlp, _binary, lambda m, x, y: F.mse_loss(m(x), y).sqrt(), "refused")
 row(
@@ -219,7 +219,7 @@ row(
     lambda m, x, y: (
         (losses := F.cross_entropy(m(x), y, reduction="none")) * losses.detach().softmax(0)
     ).sum(),
-    "refused",
+    "rehearsed",
     reduction="sum",
 )
 row("loss times a constant", mlp, labelled(6), lambda m, x, y: 3.0 * F.cross_entropy(m(x), y))
@@ -280,7 +280,7 @@ row(
     mlp,
     labelled(6),
     lambda m, x, y: F.triplet_margin_loss(z := m(x), z + 0.1, z.roll(1, 0).detach(), reduction="none"),
-    "refused",
+    "rehearsed",
 )
 row(
     "correlation of the batch",

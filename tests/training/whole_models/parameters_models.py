@@ -182,6 +182,7 @@ row(
     "positions shared by the batch, no row",
     lambda: Net(lambda net, t: net.e(t) + net.p(torch.arange(4)), e=nn.Embedding(7, 4), p=nn.Embedding(4, 4)),
     tokens(4),
+    expected="either",
 )
 row(
     "positions shared, as many as examples",
@@ -193,6 +194,7 @@ row(
     "positions from the input of the model",
     lambda: Net(lambda net, t, p: net.e(t) + net.p(p), e=nn.Embedding(7, 4), p=nn.Embedding(4, 4)),
     lambda: (torch.randint(0, 7, (N, 4)), torch.arange(4)),
+    expected="either",
 )
 row(
     "shared positions through a linear",
@@ -308,12 +310,14 @@ row(
     "weight norm, old style",
     lambda: nn.Sequential(_old_weight_norm(nn.Linear(6, 4)), nn.Tanh(), nn.Linear(4, 3)),
     floats(6),
+    expected="either",
 )
 row("weight norm of a convolution", lambda: parametrizations.weight_norm(nn.Conv1d(2, 3, 3)), floats(2, 6))
 row(
     "spectral norm",
     lambda: nn.Sequential(parametrizations.spectral_norm(nn.Linear(6, 4)), nn.Tanh(), nn.Linear(4, 3)),
     floats(6),
+    expected="either",
 )
 row(
     "spectral norm, old style",

@@ -27,7 +27,6 @@ row(
 )
 row("alpha dropout", lambda: mlp(middle=nn.AlphaDropout(0.5)), floats(6))
 row("feature alpha dropout", lambda: mlp(middle=nn.FeatureAlphaDropout(0.5)), floats(6))
-row("rrelu", lambda: mlp(middle=nn.RReLU()), floats(6))
 row(
     "lstm with dropout",
     lambda: Net(lambda net, x: net.rnn(x)[0], rnn=nn.LSTM(3, 4, 2, dropout=0.5, batch_first=True)),

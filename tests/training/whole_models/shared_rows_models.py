@@ -107,7 +107,7 @@ row(
         p=nn.Embedding(4, 4),
     ),
     tokens(4),
-    expected="either",
+    expected="crashes",
 )
 row(
     "one row of positions squeezed",

@@ -272,7 +272,7 @@ for _dropout in (0.0, 0.2):
         _row(f"vit, {_how}", partial(_vit, **_settings), _images, _classes)
         for _name, _model in _LANGUAGE.items():
             _row(f"{_name}, {_how}", partial(_model, **_settings), _tokens, _next_tokens)
-    _row(f"t5, dropout {_dropout}", partial(_t5, _dropout, "eager"), _unequal_labels, _sequence)
+    _row(f"t5, dropout {_dropout}", partial(_t5, _dropout, "eager"), _unequal_labels, _sequence, "either")
 
 _row(
     "bert, untied",
@@ -335,8 +335,8 @@ def _speech() -> Batch:
     return torch.randn(N, 4, 12), torch.randint(3, WORDS, (N, 5))
 
 
-_row("whisper", partial(_whisper, 0.0, "sdpa"), _speech, _sequence)
-_row("whisper, dropout", partial(_whisper, 0.2, "eager"), _speech, _sequence)
+_row("whisper", partial(_whisper, 0.0, "sdpa"), _speech, _sequence, "either")
+_row("whisper, dropout", partial(_whisper, 0.2, "eager"), _speech, _sequence, "either")
 _row(
     "wav2vec2",
     partial(_wav2vec2, 0.0, "sdpa"),

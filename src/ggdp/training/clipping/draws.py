@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import _disable_current_modes
 
 from ggdp.training.clipping.refusals import UnsupportedModelError
 
@@ -52,11 +53,29 @@ class _Seen(TorchFunctionMode):
         """The random tensor of this shape that `draw` would give."""
         raise NotImplementedError  # implemented by both contexts below
 
+    def seen(
+        self,
+        plain: Callable[[], Tensor],
+        draw: Callable[[], Tensor],
+        shape: torch.Size,
+        apply: Callable[[Tensor], Tensor],
+    ) -> Tensor:
+        """What an operation gives that draws inside.
+
+        Args:
+            plain: The operation itself.
+            draw: Draws what it draws.
+            shape: Of that.
+            apply: The result, from what was drawn.
+        """
+        return apply(self.drawn(draw, shape))
+
 
 class Recording(_Seen):
     """A context that keeps what is drawn in it, in order.
 
-    What is drawn, and how far the generator moves, is what it would be without the context.
+    What is computed, and how far the generator moves, is what it would be without the context: activation
+    checkpointing, which runs layers again outside of it, finds the same operations.
     """
 
     def __init__(self) -> None:
@@ -67,6 +86,26 @@ class Recording(_Seen):
         """Draw, and keep a copy."""
         result = draw()
         self.draws.append(result.detach().clone())
+        return result
+
+    def seen(
+        self,
+        plain: Callable[[], Tensor],
+        draw: Callable[[], Tensor],
+        shape: torch.Size,
+        apply: Callable[[Tensor], Tensor],
+    ) -> Tensor:
+        """The plain result. What it drew is found by putting the generator back and drawing again."""
+        before = _generator_states()
+        result = plain()
+        after = _generator_states()
+        _put_back(before)
+        with torch._C.DisableTorchFunction(), _disable_current_modes():
+            drawn = draw()
+        if not _same(_generator_states(), after):  # the operation draws in another way: use ours
+            _put_back(before)
+            return apply(self.drawn(draw, shape))
+        self.draws.append(drawn)
         return result
 
 
@@ -98,10 +137,7 @@ class Replaying(_Seen):
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         super().__exit__(kind, error, traceback)  # type: ignore[no-untyped-call]
-        after = _generator_states()
-        if kind is None and any(
-            not torch.equal(one, other) for one, other in zip(self._before, after, strict=True)
-        ):
+        if kind is None and not _same(self._before, _generator_states()):
             raise UnsupportedModelError(
                 f"{self._where} draws random numbers in a way that cannot be repeated for one example "
                 "(inside "
@@ -131,6 +167,16 @@ def _generator_states() -> tuple[Tensor, ...]:
     return (torch.get_rng_state(),)
 
 
+def _put_back(states: tuple[Tensor, ...]) -> None:
+    torch.set_rng_state(states[0])
+    if len(states) > 1:
+        torch.cuda.set_rng_state(states[1])
+
+
+def _same(one: tuple[Tensor, ...], other: tuple[Tensor, ...]) -> bool:
+    return all(torch.equal(*pair) for pair in zip(one, other, strict=True))
+
+
 def _dropout(
     mode: _Seen,
     func: Callable[..., Tensor],
@@ -144,8 +190,13 @@ def _dropout(
     training = kwargs.pop("train", training)
     if not training or p == 0.0:
         return func(input, p, training)
-    mask = mode.drawn(lambda: func(torch.ones_like(input, requires_grad=False), p, True), input.shape)
-    return input.mul_(mask) if inplace else input * mask
+    ones = torch.ones_like(input, requires_grad=False)
+    return mode.seen(
+        lambda: func(input, p, True, *([True] if inplace else [])),
+        lambda: func(ones, p, True),
+        input.shape,
+        lambda mask: input.mul_(mask) if inplace else input * mask,
+    )
 
 
 def _alpha_dropout(
@@ -162,10 +213,17 @@ def _alpha_dropout(
     alpha = 1.7580993408473766
     slope = 1.0 / math.sqrt((alpha * alpha * p + 1.0) * (1.0 - p)) if p < 1.0 else 0.0
     ones = torch.ones_like(input, requires_grad=False)
-    kept = mode.drawn(lambda: (func(ones, p, True) > 0).to(input.dtype), input.shape)
-    offset = (kept - 1.0 + p) * (alpha * slope)
-    result = input * (kept * slope) + offset
-    return input.copy_(result) if inplace else result
+
+    def apply(kept: Tensor) -> Tensor:
+        result = input * (kept * slope) + (kept - 1.0 + p) * (alpha * slope)
+        return input.copy_(result) if inplace else result
+
+    return mode.seen(
+        lambda: func(input, p, True, inplace),
+        lambda: (func(ones, p, True) > 0).to(input.dtype),
+        input.shape,
+        apply,
+    )
 
 
 def _fill(mode: _Seen, func: Callable[..., Tensor], self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -181,13 +239,11 @@ def _fill(mode: _Seen, func: Callable[..., Tensor], self: Tensor, *args: Any, **
 
 def _fresh(mode: _Seen, func: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
     """Functions that return random numbers, such as `torch.rand`."""
-    if isinstance(mode, Recording):
+    if not isinstance(mode, Replaying):
         return mode.drawn(lambda: func(*args, **kwargs), torch.Size())
     states = _generator_states()
     asked = func(*args, **kwargs)  # for its shape alone
-    torch.set_rng_state(states[0])
-    if len(states) > 1:
-        torch.cuda.set_rng_state(states[1])
+    _put_back(states)
     part = mode.drawn(lambda: asked, asked.shape)
     return part.to(asked.dtype).clone()
 
@@ -207,19 +263,30 @@ def _attention(
     """F.scaled_dot_product_attention, whose dropout is otherwise drawn out of sight."""
     if dropout_p == 0.0:
         return func(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
-    if enable_gqa:
-        repeats = query.shape[-3] // key.shape[-3]
-        key, value = (each.repeat_interleave(repeats, dim=-3) for each in (key, value))
-    scores = query @ key.transpose(-2, -1) * (1.0 / math.sqrt(query.shape[-1]) if scale is None else scale)
-    if is_causal:
-        later = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).triu(1)
-        scores = scores.masked_fill(later, -math.inf)
-    if attn_mask is not None:
-        if attn_mask.dtype == torch.bool:
+
+    def apply(kept: Tensor) -> Tensor:
+        repeats = query.shape[-3] // key.shape[-3] if enable_gqa else 1
+        keys, values = (
+            each.repeat_interleave(repeats, dim=-3) if repeats > 1 else each for each in (key, value)
+        )
+        factor = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
+        scores = query @ keys.transpose(-2, -1) * factor
+        if is_causal:
+            later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=query.device).triu(1)
+            scores = scores.masked_fill(later, -math.inf)
+        if attn_mask is not None and attn_mask.dtype == torch.bool:
             scores = scores.masked_fill(~attn_mask, -math.inf)
-        else:
+        elif attn_mask is not None:
             scores = scores + attn_mask
-    return _dropout(mode, F.dropout, scores.softmax(dim=-1), dropout_p) @ value
+        return (scores.softmax(dim=-1) * kept) @ values
+
+    shape = torch.Size((*query.shape[:-1], key.shape[-2]))
+    return mode.seen(
+        lambda: func(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa),
+        lambda: F.dropout(query.new_ones(shape), dropout_p),
+        shape,
+        apply,
+    )
 
 
 def _multihead(
@@ -249,8 +316,8 @@ def _multihead(
     **kwargs: Any,
 ) -> Any:
     """F.multi_head_attention_forward of plain attention with dropout; other kinds stay out of sight."""
-    plain = bias_k is None and bias_v is None and not add_zero_attn and not use_separate_proj_weight
-    if not (training and dropout_p > 0.0 and plain and query.dim() == 3 and not args):
+
+    def native() -> Any:
         return func(
             query,
             key,
@@ -275,21 +342,30 @@ def _multihead(
             is_causal=is_causal,
             **kwargs,
         )
-    assert in_proj_weight is not None
-    biases = (None, None, None) if in_proj_bias is None else in_proj_bias.chunk(3)
-    q, k, v = (
-        F.linear(each, weight, bias).view(*each.shape[:2], num_heads, -1).permute(1, 2, 0, 3)
-        for each, weight, bias in zip((query, key, value), in_proj_weight.chunk(3), biases, strict=True)
-    )  # (n, heads, length, head_dim)
-    mask = merged_mask(attn_mask, key_padding_mask, q)
-    scores = q @ k.transpose(2, 3) / math.sqrt(q.shape[-1])
-    weights = (scores if mask is None else scores + mask).softmax(dim=-1)
-    weights = _dropout(mode, F.dropout, weights, dropout_p)
-    mixed = (weights @ v).permute(2, 0, 1, 3).flatten(2)
-    output = F.linear(mixed, out_proj_weight, out_proj_bias)
-    if not need_weights:
-        return output, None
-    return output, weights.mean(dim=1) if average_attn_weights else weights
+
+    plain = bias_k is None and bias_v is None and not add_zero_attn and not use_separate_proj_weight
+    if not (training and dropout_p > 0.0 and plain and query.dim() == 3 and not args):
+        return native()
+    weight = in_proj_weight
+    assert weight is not None
+
+    def apply(kept: Tensor) -> Any:
+        biases = (None, None, None) if in_proj_bias is None else in_proj_bias.chunk(3)
+        q, k, v = (
+            F.linear(each, part, bias).view(*each.shape[:2], num_heads, -1).permute(1, 2, 0, 3)
+            for each, part, bias in zip((query, key, value), weight.chunk(3), biases, strict=True)
+        )  # (n, heads, length, head_dim)
+        mask = merged_mask(attn_mask, key_padding_mask, q)
+        scores = q @ k.transpose(2, 3) / math.sqrt(q.shape[-1])
+        weights = (scores if mask is None else scores + mask).softmax(dim=-1) * kept
+        mixed = (weights @ v).permute(2, 0, 1, 3).flatten(2)
+        output = F.linear(mixed, out_proj_weight, out_proj_bias)
+        if not need_weights:
+            return output, None
+        return output, weights.mean(dim=1) if average_attn_weights else weights
+
+    shape = torch.Size((query.shape[1], num_heads, query.shape[0], key.shape[0]))
+    return mode.seen(native, lambda: F.dropout(query.new_ones(shape), dropout_p), shape, apply)
 
 
 def merged_mask(attn_mask: Tensor | None, padding: Tensor | None, q: Tensor) -> Tensor | None:
@@ -346,6 +422,56 @@ def _recurrent(mode: _Seen, func: Callable[..., Any], input: Tensor, state: Any,
     return (x.transpose(0, 1) if batch_first else x, *(torch.cat(kept) for kept in ends))
 
 
+def _gumbel(
+    mode: _Seen,
+    func: Callable[..., Tensor],
+    logits: Tensor,
+    tau: float = 1.0,
+    hard: bool = False,
+    eps: float = 1e-10,
+    dim: int = -1,
+) -> Tensor:
+    """F.gumbel_softmax."""
+
+    def apply(waits: Tensor) -> Tensor:
+        soft = ((logits - waits.log()) / tau).softmax(dim)
+        if not hard:
+            return soft
+        winner = torch.zeros_like(soft).scatter_(dim, soft.argmax(dim, keepdim=True), 1.0)
+        return winner - soft.detach() + soft
+
+    blank = torch.empty_like(logits, memory_format=torch.legacy_contiguous_format, requires_grad=False)
+    return mode.seen(
+        lambda: func(logits, tau, hard, eps, dim), lambda: blank.exponential_().clone(), logits.shape, apply
+    )
+
+
+def _rrelu(
+    mode: _Seen,
+    func: Callable[..., Tensor],
+    input: Tensor,
+    lower: float = 1.0 / 8.0,
+    upper: float = 1.0 / 3.0,
+    training: bool = False,
+    inplace: bool = False,
+) -> Tensor:
+    """F.rrelu, whose slopes below zero are random in training."""
+    if not training:
+        return func(input, lower, upper, False, inplace)
+    below = torch.full_like(input, -1.0, requires_grad=False)
+
+    def apply(slopes: Tensor) -> Tensor:
+        result = torch.where(input < 0, input * slopes, input)
+        return input.copy_(result) if inplace else result
+
+    return mode.seen(
+        lambda: func(input, lower, upper, True, inplace),
+        lambda: -func(below, lower, upper, True),
+        input.shape,
+        apply,
+    )
+
+
 _FILLS = (
     "bernoulli_",
     "uniform_",
@@ -378,5 +504,7 @@ _SEEN: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys(_FRESH, _fresh),
     **dict.fromkeys((torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu), _recurrent),
     F.scaled_dot_product_attention: _attention,
+    F.gumbel_softmax: _gumbel,
+    F.rrelu: _rrelu,
     F.multi_head_attention_forward: _multihead,
 }

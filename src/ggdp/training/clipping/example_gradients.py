@@ -2,20 +2,23 @@
 """Sums of clipped per-example gradients from ordinary forward and backward passes of an ordinary model."""
 
 import math
-from typing import Literal, NamedTuple
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_map
 
 from ggdp import arguments
 from ggdp.training.clipping.bounds import ClippedSum, Clipping
 from ggdp.training.clipping.call import AbstractCall, Measured, SummedCalls, measure_all
+from ggdp.training.clipping.draws import Recording, Replaying
 from ggdp.training.clipping.loss_graph import check_rows
 from ggdp.training.clipping.model_calls import ModelListener
 from ggdp.training.clipping.model_sites import attach_all, layers_of, sites_of
 from ggdp.training.clipping.norms import combined, factors, margin
 from ggdp.training.clipping.refusals import NonFiniteGradientError, UnsupportedModelError
-from ggdp.training.clipping.self_check import Used, check_pass, chosen_examples, is_due
+from ggdp.training.clipping.self_check import Used, check_pass, chosen_examples, compare_norms, is_due
 from ggdp.training.clipping.site import Pass, Tape
 from ggdp.training.clipping.workspace import Workspace
 
@@ -130,6 +133,47 @@ class ExampleGradients:
         finally:
             self._tape.takes_losses = False
 
+    def rehearse(self, loss_of: Callable[..., Tensor], *batch: Any) -> None:
+        """Compare the gradients of some examples in a batch with those of the same examples alone.
+
+        Unlike the check in `clipped_sum` it runs the caller's own function from batch to loss, so that it
+        sees everything that function does: examples mixed before the model is called, targets centred by
+        their mean, weights computed from the batch. Nothing is released, and nothing is left behind.
+
+        Args:
+            loss_of: Takes the parts of a batch; returns a scalar loss, or one loss per example.
+            batch: Its parts. Tensors as long as the first one are cut into examples.
+
+        Raises:
+            SelfCheckError: An example has another gradient alone than in the batch.
+        """
+        first = next((each for each in tree_flatten(batch)[0] if isinstance(each, Tensor)), None)
+        if first is None or first.dim() == 0 or len(first) < 2:
+            raise ValueError("batch must hold tensors with at least two examples in dimension 0")
+        count, state = len(first), (self.num_steps, self._tape.is_checked)
+        self.discard()
+        try:
+            with Recording() as recording:
+                loss = loss_of(*batch)
+            whole = self._rehearsed(loss)
+            for index in chosen_examples(count, 1):
+                alone = tree_map(lambda each, index=index: _row(each, index, count), batch)
+                with Replaying(recording.draws, "the loss", index=torch.tensor(index), num_examples=count):
+                    loss = loss_of(*alone)
+                compare_norms(index, float(whole[index]), float(self._rehearsed(loss)[0]), whole)
+        finally:
+            self.discard()
+            self.num_steps, self._tape.is_checked = state
+
+    def _rehearsed(self, loss: Tensor) -> Tensor:
+        """The norms of the examples' gradients."""
+        if loss.dim():
+            self.backward(loss)
+        else:
+            torch.autograd.backward(loss)
+        self._tape.is_checked = False
+        return self.clipped_sum(Clipping(1.0, 2.0)).norms
+
     def clipped_sum(self, clipping: Clipping) -> ClippedSum:
         """Sum the clipped gradients of all examples that went through backward since the last call.
 
@@ -140,7 +184,7 @@ class ExampleGradients:
         """
         strays = sorted(self._tape.strays)
         passes = self._tape.take()
-        if strays and passes:
+        if strays:
             raise UnsupportedModelError(
                 f"parameter {self._names[strays[0]]} was used other than by calling the module that holds "
                 "it, where gradients of single examples cannot be seen; use it inside that module's forward"
@@ -288,6 +332,11 @@ def _disjoint(calls: list[AbstractCall]) -> list[AbstractCall]:
             groups.append([old for group in touching for old in group] + [call])
         taken.update(call.slots)
     return [group[0] if len(group) == 1 else SummedCalls(group) for group in groups]
+
+
+def _row(value: Any, index: int, count: int) -> Any:
+    is_cut = isinstance(value, Tensor) and value.dim() > 0 and len(value) == count
+    return value[index : index + 1] if is_cut else value
 
 
 def _not_finite(norms: Tensor) -> Tensor | None:

@@ -232,7 +232,7 @@ class FunctionalCall(AbstractCall):
 
     def shaped(self, place: int, flat: Tensor) -> Tensor:
         """See `AbstractCall`."""
-        return flat.view(*flat.shape[:-1], *list(self._values.values())[place].shape)
+        return flat.reshape((*flat.shape[:-1], *list(self._values.values())[place].shape))
 
     def weighted_sum(self, weights: Tensor) -> tuple[Tensor, ...]:
         """The module's ordinary gradient, of cotangents that carry the weights.
@@ -278,14 +278,22 @@ class FunctionalCall(AbstractCall):
         with torch.enable_grad():
             outputs = self._results(values, parts)
             pairs = [pair for pair in zip(outputs, cotangents, strict=True) if pair[0].requires_grad]
-            found = torch.autograd.grad(
-                [output for output, _ in pairs],
-                list(values.values()),
-                [cotangent for _, cotangent in pairs],
-                allow_unused=True,
-            )
+            try:
+                found = torch.autograd.grad(
+                    [output for output, _ in pairs],
+                    list(values.values()),
+                    [cotangent for _, cotangent in pairs],
+                    allow_unused=True,
+                )
+            except RuntimeError as error:
+                if "use_reentrant" not in str(error):
+                    raise
+                raise UnsupportedModelError(
+                    f"module {self._site.shown} uses activation checkpointing with use_reentrant=True; pass "
+                    "use_reentrant=False"
+                ) from error
         return [output.detach() for output in outputs], {
-            name: torch.zeros_like(value) if gradient is None else gradient
+            name: torch.zeros_like(value) if gradient is None else gradient.to_dense()
             for (name, value), gradient in zip(values.items(), found, strict=True)
         }
 

@@ -44,19 +44,26 @@ class LinearSite(AbstractSite):
         """See `AbstractSite`."""
         output = F.linear(input, self.parameter("weight"), self.parameter("bias"))  # type: ignore[arg-type]
         swapped = not self.batch_first and input.dim() > 2
-        self.check_examples(input.shape[1 if swapped else 0])
-        note = partial(linear_call, self._slots, swapped=swapped)
+        fold = self.check_examples(input.shape[1 if swapped else 0], may_fold=not swapped)
+        note = partial(linear_call, self._slots, swapped=swapped, fold=fold)
         return self.watch(output, note, input, dim=1 if swapped else 0)
 
 
 def linear_call(
-    slots: Slots, activation: Tensor, cotangent: Tensor, *, swapped: bool = False
+    slots: Slots, activation: Tensor, cotangent: Tensor, *, swapped: bool = False, fold: int = 1
 ) -> "LinearCall":
-    """The note of one call, with examples brought to dimension 0 and the other positions to dimension 1."""
+    """The note of one call, with examples brought to dimension 0 and the other positions to dimension 1.
+
+    Each example has `fold` rows of the input, one after the other.
+    """
     if swapped:
         activation, cotangent = activation.transpose(0, 1), cotangent.transpose(0, 1)
     if activation.dtype != cotangent.dtype:
         activation = activation.to(cotangent.dtype)
+    if fold > 1:
+        activation, cotangent = (
+            tensor.reshape(len(tensor) // fold, -1, tensor.shape[-1]) for tensor in (activation, cotangent)
+        )
     if cotangent.dim() == 2:
         return LinearCall(slots, activation, cotangent)
     if cotangent.dim() > 3:

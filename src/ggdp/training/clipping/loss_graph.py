@@ -64,15 +64,19 @@ class LossTerms:
 
 
 class RowTags:
-    """Marks nodes of the graph whose output has one row, or a block of rows, per example."""
+    """Marks nodes of the graph whose output has one row, or a block of rows, per example.
 
-    def __init__(self) -> None:
-        self._tag = object()
+    Args:
+        owner: Whose forward passes they are; the marks of one pass have this object to themselves.
+    """
+
+    def __init__(self, owner: object) -> None:
+        self._tag, self._owner = object(), owner
 
     def mark(self, node: Node | None, dim: int) -> None:
         """Examples are dimension `dim` of this node's outputs. The mark lives as long as the node does."""
         if node is not None:
-            cast(dict[str, Any], node.metadata)["ggdp"] = (self._tag, dim)
+            cast(dict[str, Any], node.metadata)["ggdp"] = (self._tag, dim, self._owner)
 
     def dim_of(self, node: Node) -> int | None:
         """The dimension that holds examples, None if the node is not marked by this object."""
@@ -81,17 +85,27 @@ class RowTags:
 
     def is_below(self, root: Node | None) -> bool:
         """Whether a marked node can be reached."""
-        seen: set[Node] = set()
-        waiting = [root]
-        while waiting:
-            node = waiting.pop()
-            if node is None or node in seen:
-                continue
-            if self.dim_of(node) is not None:
-                return True
-            seen.add(node)
-            waiting.extend(following for following, _ in node.next_functions)
-        return False
+        return _reaches(root, lambda mark: mark[0] is self._tag)
+
+
+def is_of(root: Node | None, owner: object) -> bool:
+    """Whether a node can be reached that was marked in any forward pass of this owner."""
+    return _reaches(root, lambda mark: mark[2] is owner)
+
+
+def _reaches(root: Node | None, wanted: Callable[[Any], bool]) -> bool:
+    seen: set[Node] = set()
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        mark = cast(dict[str, Any], node.metadata).get("ggdp")
+        if mark is not None and wanted(mark):
+            return True
+        seen.add(node)
+        waiting.extend(following for following, _ in node.next_functions)
+    return False
 
 
 def read_loss(root: Node, tags: RowTags, num_examples: int, *, is_mean: bool) -> LossTerms:
@@ -361,8 +375,9 @@ class _Reader:
         elif name == "Mm":  # by a matrix that holds no examples
             if dim == 0 and len(carried) == 1 and source is node.next_functions[0][0]:
                 return 0
-        elif name == "Cat" and len({each for each, _ in carried}) == 1:
-            if _signed(_saved(node, "dim"), inner) != dim:
+        elif name == "Cat":
+            elsewhere = _signed(_saved(node, "dim"), inner) != dim
+            if elsewhere and len({each for each, _ in carried}) == 1:
                 return dim
         raise _unknown(node)
 

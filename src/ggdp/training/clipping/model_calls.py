@@ -133,23 +133,24 @@ class ModelCall:
                     self.recording.draws, "the model", index=number, num_examples=self.num_examples
                 ):
                     outputs, _ = tree_flatten(self._model(*args, **kwargs))
-            except (RuntimeError, IndexError) as error:
+                pairs = [
+                    (outputs[place], self._own(cotangent, outputs[place], number, scale))
+                    for place, cotangent in self._cotangents.items()
+                    if outputs[place].requires_grad
+                ]
+                if not pairs:
+                    return [None] * len(parameters)
+                heads, cotangents = zip(*pairs, strict=True)
+                return list(torch.autograd.grad(heads, parameters, cotangents, allow_unused=True))
+            except UnsupportedModelError:
+                raise
+            except (RuntimeError, IndexError, ValueError, TypeError) as error:
                 if isinstance(error, torch.OutOfMemoryError):
                     raise
                 raise UnsupportedModelError(
                     f"the model cannot be run for one example of the batch alone ({error}), so that its "
-                    "clipped "
-                    "gradients cannot be checked; let it accept a batch of one example"
+                    "clipped gradients cannot be checked; let it accept a batch of one example"
                 ) from error
-            pairs = [
-                (outputs[place], self._own(cotangent, outputs[place], number, scale))
-                for place, cotangent in self._cotangents.items()
-                if outputs[place].requires_grad
-            ]
-            if not pairs:
-                return [None] * len(parameters)
-            heads, cotangents = zip(*pairs, strict=True)
-            return list(torch.autograd.grad(heads, parameters, cotangents, allow_unused=True))
 
     def _inputs_of(self, index: int, shared: tuple[int, ...]) -> list[Any]:
         leaves = list(self._leaves)
@@ -250,6 +251,12 @@ class ModelListener:
         first = _first_tensor((args, kwargs))
         if first is None or first.dim() <= self._dim:
             return
+        if first.is_nested:
+            raise UnsupportedModelError(
+                "the model was called with a nested tensor, in which examples cannot be told apart; pad "
+                "its rows to "
+                "one length"
+            )
         count = first.shape[self._dim]
         self._tape.expect(count)
         is_checked = self._tape.is_checked and count > 0

@@ -112,12 +112,7 @@ def _compare(
         found = float(used.norms[index])
         if not math.isfinite(expected) and not math.isfinite(found):
             continue  # contributes nothing
-        if not abs(found - expected) <= limit * max(found, expected):
-            raise SelfCheckError(
-                f"example {index} of the batch has a gradient of norm {expected:.6g} when it is run "
-                "through the "
-                f"model alone, and clipping used {found:.6g}. {_CAUSES}"
-            )
+        _compare_norms(index, found, expected, limit)
         for number, gradient in alone.items():
             if number in sums:
                 sums[number] += gradient * used.weights[number][index]
@@ -144,6 +139,23 @@ _CAUSES = (
 )
 
 
+def compare_norms(index: int, found: float, expected: float, norms: Tensor) -> None:
+    """Compare the norm of an example's gradient in a batch with that alone.
+
+    Raises:
+        SelfCheckError: They differ by more than rounding does.
+    """
+    _compare_norms(index, found, expected, tolerance(norms.dtype, norms.device))
+
+
+def _compare_norms(index: int, found: float, expected: float, limit: float) -> None:
+    if not abs(found - expected) <= limit * max(found, expected):
+        raise SelfCheckError(
+            f"example {index} of the batch has a gradient of norm {expected:.6g} when it is run through the "
+            f"model alone, and clipping used {found:.6g}. {_CAUSES}"
+        )
+
+
 def _alone(
     each: Pass, index: int, parameters: tuple[Tensor, ...], shared: tuple[int, ...]
 ) -> dict[int, Tensor]:
@@ -158,6 +170,6 @@ def _alone(
             )
         for number, gradient in enumerate(call.alone(index, parameters, each.scale or 1.0, shared)):
             if gradient is not None:
-                gradient = gradient.to(torch.promote_types(gradient.dtype, torch.float32))
+                gradient = gradient.to_dense().to(torch.promote_types(gradient.dtype, torch.float32))
                 total[number] = total[number] + gradient if number in total else gradient
     return total

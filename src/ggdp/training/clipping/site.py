@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import Node
 
 from ggdp.training.clipping.call import AbstractCall
-from ggdp.training.clipping.loss_graph import LossTerms, RowTags, read_loss
+from ggdp.training.clipping.loss_graph import LossTerms, RowTags, is_of, read_loss
 from ggdp.training.clipping.refusals import UnsupportedModelError
 
 if TYPE_CHECKING:
@@ -39,12 +39,12 @@ class Pass:
         terms: What was read from the loss.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, owner: object) -> None:
         self.num_examples: int | None = None
         self.calls: list[AbstractCall] = []
         self.model_calls: list[ModelCall] = []
         self.scale: float | None = None
-        self.tags = RowTags()
+        self.tags = RowTags(owner)
         self.terms = LossTerms()
 
     def handed_over(self) -> "Pass":
@@ -71,7 +71,8 @@ class Tape:
     """
 
     def __init__(self, model: nn.Module, *, is_mean: bool) -> None:
-        self._passes, self._model = [Pass()], model
+        self._owner = object()
+        self._passes, self._model = [Pass(self._owner)], model
         self._is_mean = is_mean
         self._sizes: set[float] | None = None
         self.anchor = torch.zeros((), requires_grad=True)
@@ -88,7 +89,7 @@ class Tape:
         """
         latest = self._passes[-1]
         if latest.calls and torch._C._current_graph_task_id() == -1:
-            self._passes.append(latest := Pass())
+            self._passes.append(latest := Pass(self._owner))
         return latest
 
     @property
@@ -98,7 +99,7 @@ class Tape:
 
     def take(self) -> list[Pass]:
         """Everything noted so far, after which the tape is blank."""
-        passes, self._passes = self._passes, [Pass()]
+        passes, self._passes = self._passes, [Pass(self._owner)]
         self.strays.clear()
         return [each.handed_over() for each in passes if each.calls]
 
@@ -117,6 +118,12 @@ class Tape:
         nodes = [root.grad_fn for root in roots if root.grad_fn is not None]
         concerned = [each for each in self._passes if any(each.tags.is_below(node) for node in nodes)]
         if not concerned:
+            if any(is_of(node, self._owner) for node in nodes):
+                raise UnsupportedModelError(
+                    "backward was called on a forward pass that has been used or discarded already; call "
+                    "the model "
+                    "again"
+                )
             return False
         if len(concerned) > 1:
             raise UnsupportedModelError(
@@ -199,6 +206,11 @@ class AbstractSite(ABC):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the module's forward gives, noted while training."""
         if torch.is_grad_enabled() and self.tape.is_open:
+            if any(isinstance(each, Tensor) and each.is_nested for each in args):
+                raise UnsupportedModelError(
+                    f"module {self.shown} was called with a nested tensor, in which examples cannot be told "
+                    "apart; pad its rows to one length"
+                )
             return self.recorded(*args, **kwargs)
         return self._plain(*args, **kwargs)
 
@@ -282,14 +294,22 @@ class AbstractSite(ABC):
             )
         return self.tape.listening
 
-    def check_examples(self, num_examples: int) -> None:
-        """Refuse a call whose rows are not the examples of the batch."""
+    def check_examples(self, num_examples: int, *, may_fold: bool = False) -> int:
+        """Refuse a call whose rows are not the examples of the batch.
+
+        Returns:
+            How many rows of the input each example has. It is 1 unless the caller says that the layer
+            treats rows alike, so that positions, or windows of an image, may have been folded into the batch.
+        """
         current = self.tape.current
         if current.num_examples is None:
             current.num_examples = num_examples
-        elif current.num_examples != num_examples:
-            raise UnsupportedModelError(
-                f"module {self.shown} was called with {num_examples} rows in a batch of "
-                f"{current.num_examples} examples; keep the examples in dimension 0 of its input (a shared "
-                "input, such as positions, must be expanded to one row per example)"
-            )
+        if current.num_examples == num_examples:
+            return 1
+        if may_fold and current.num_examples and num_examples % current.num_examples == 0:
+            return num_examples // current.num_examples
+        raise UnsupportedModelError(
+            f"module {self.shown} was called with {num_examples} rows in a batch of "
+            f"{current.num_examples} examples; keep the examples in dimension 0 of its input (a shared "
+            "input, such as positions, must be expanded to one row per example)"
+        )
