@@ -272,5 +272,5 @@ CASES = (
 def example_losses(case: LayerCase, output: Tensor) -> Tensor:
     """A loss per example with curvature and uneven slopes, the same for every example."""
     flat = output.transpose(0, case.output_dim).flatten(1)
-    slopes = torch.linspace(-1.0, 2.0, flat.shape[1], dtype=flat.dtype)
+    slopes = torch.linspace(-1.0, 2.0, flat.shape[1], dtype=flat.dtype, device=flat.device)
     return (F.softplus(flat) * slopes).sum(dim=1) + flat.square().mean(dim=1)

@@ -48,6 +48,7 @@ class Case:
         steps: How often the model is trained on a batch; more than the default where trouble comes late.
         double: Whether model and batch are converted to float64.
         tolerance: The largest relative error of norms and sums.
+        device: Where model and batch are.
         self_check: Whether single examples are run alone, which calls the user's hooks again.
     """
 
@@ -65,13 +66,14 @@ class Case:
     steps: int = 2
     double: bool = True
     tolerance: float = 1e-9
+    device: str = "cpu"
     self_check: bool = True
 
     def built(self, build: Callable[[], nn.Module]) -> nn.Module:
         """The model that `build` gives, from the same seed each time."""
         torch.manual_seed(1)
         model = build()
-        return (model.double() if self.double else model).train()
+        return (model.double() if self.double else model).to(self.device).train()
 
     def example(self, batch: Batch, index: int) -> Batch:
         """The batch of example `index` alone."""
@@ -231,6 +233,7 @@ def _step(
     p = 2.0 if step % 2 == 0 else 1.33
     torch.manual_seed(100 + step)
     batch = tree_map(_doubled, case.batch()) if case.double else case.batch()
+    batch = tree_map(lambda each: each.to(case.device) if isinstance(each, Tensor) else each, batch)
     noted, again = Draws(case.num_examples), Draws(case.num_examples)
     before = [buffer.clone() for buffer in plain.buffers()]
     with noted:  # to see whether anything is drawn, and what becomes of the buffers

@@ -2,6 +2,7 @@
 """Tiny models of the transformers library, randomly initialised, are clipped right, or refused."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -390,6 +391,7 @@ _row(
 )
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_the_clipped_sum_is_that_of_single_examples_or_the_model_is_refused(case: Case) -> None:
-    check(case)
+def test_the_clipped_sum_is_that_of_single_examples_or_the_model_is_refused(case: Case, device: str) -> None:
+    check(replace(case, device=device))
