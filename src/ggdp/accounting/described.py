@@ -11,7 +11,7 @@ from ggdp.accounting.tilt import Parts
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, Mechanism, PoissonSampled
 from ggdp.mechanisms.custom import CustomMechanism
 from ggdp.privacy_loss.cells import Atoms, Cells
-from ggdp.privacy_loss.custom import DensityNoise, cells_of
+from ggdp.privacy_loss.custom import Replaceable, cells_of
 from ggdp.privacy_loss.dominating import MOST_TIMES, directions
 
 _UNIT_ROUNDOFF = 2.0**-53
@@ -97,7 +97,7 @@ def _enclosed(
     inner, rate = (step.mechanism, step.rate) if isinstance(step, PoissonSampled) else (step, 1.0)
     assert isinstance(inner, CustomMechanism)
     if direction is Adjacency.REPLACE:
-        if not isinstance(inner, DensityNoise):
+        if not isinstance(inner, Replaceable):
             raise ValueError(
                 "adjacency must be 'add-remove', 'add' or 'remove' for a mechanism described with and "
                 "without a record, got 'replace'; describe the two laws of the "
