@@ -203,12 +203,15 @@ def _epsilon_above_half(mechanism: Mechanism, target: float, adjacency: Adjacenc
     def at(point: float) -> Bounds:
         return delta(mechanism, epsilon=point, adjacency=adjacency)
 
-    first, most = at(0.0), epsilon_at(mechanism, delta=0.5, adjacency=adjacency).upper
+    first = at(0.0)
     if first.upper <= target:
         return Bounds(0.0, 0.0, 0.0, "total variation")
-    if not most < math.inf:
-        return Bounds(0.0, math.inf, math.inf, "beyond what is computed")
-    low, high, above, below, root = 0.0, most, first.estimate - target, 0.5 - target, 0.0
+    most = min(epsilon_at(mechanism, delta=0.5, adjacency=adjacency).upper, MOST_EPSILON)
+    last = at(most)
+    if last.upper > target:
+        known = Bounds(0.0, most, most, first.method)  # a smaller delta costs more
+        return known if most < MOST_EPSILON else _beyond(mechanism, target, adjacency)
+    low, high, above, below, root = 0.0, most, first.estimate - target, last.estimate - target, 0.0
     for _ in range(60):
         root = (low * below - high * above) / (below - above) if above > 0.0 else 0.0
         excess = at(root).estimate - target
