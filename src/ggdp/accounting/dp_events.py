@@ -95,8 +95,8 @@ def from_dp_event(event: Any, *, adjacency: Adjacency = Adjacency.ADD_REMOVE) ->
         raise ValueError("event must release something, got one that releases nothing; leave it out")
     if any(step is NOT_PRIVATE for step, _ in steps):
         raise ValueError(
-            "event must be private, got one that is not, such as an event without noise; no epsilon is "
-            "finite for it"
+            "event must be private, got one that is not: an event without noise is not private, and no "
+            "epsilon is finite for it"
         )
     if len(steps) == 1 and steps[0][1] == 1:
         return steps[0][0]
@@ -185,7 +185,7 @@ def _check_sampling(kind: str, relation: Relation, sampled: bool) -> None:
         return
     if kind in _GUARANTEES:
         raise ValueError(
-            f"neighboring_relation must be `ADD_OR_REMOVE_ONE` for a sampled {kind}: what it releases about a "
+            f"neighboring_relation must be `ADD_OR_REMOVE_ONE` for a sampled {kind}: what it releases on a "
             "sample without either record is a third law, which is not known"
         )
     raise ValueError(f"event must be one that says what it releases about a sample, got a sampled {kind}")
