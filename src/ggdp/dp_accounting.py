@@ -14,11 +14,20 @@ from typing import Any
 from dp_accounting import NeighboringRelation, PrivacyAccountant
 
 from ggdp import arguments
-from ggdp.accounting import Accountant, Bounds
+from ggdp.accounting import Bounds, delta
 from ggdp.accounting.budget import MOST_EPSILON
-from ggdp.accounting.dp_events import NOT_PRIVATE, SPECIAL, RefusedEventError, Relation, Steps, steps_of
+from ggdp.accounting.dp_events import (
+    NOT_PRIVATE,
+    SPECIAL,
+    RefusedEventError,
+    Relation,
+    Steps,
+    steps_of,
+    with_one_gaussian,
+)
 from ggdp.accounting.questions import check, epsilon_at
-from ggdp.mechanisms import AdditiveNoise, Adjacency, PoissonSampled
+from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, PoissonSampled
+from ggdp.mechanisms.composed import Step
 from ggdp.privacy_loss.dominating import NOISE_MULTIPLIER
 
 __all__ = ["GGAccountant"]
@@ -53,7 +62,7 @@ class GGAccountant(PrivacyAccountant):  # type: ignore[misc]
         super().__init__(neighboring_relation)
         arguments.one_of("neighboring_relation", neighboring_relation, tuple(_RELATIONS))
         self._adjacency, self._relation = _RELATIONS[neighboring_relation]
-        self._releases = Accountant(adjacency=self._adjacency)
+        self._counts: dict[Step, int] = {}
         self._is_private = True
 
     def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> Any:
@@ -67,7 +76,7 @@ class GGAccountant(PrivacyAccountant):  # type: ignore[misc]
                 if step is NOT_PRIVATE:
                     self._is_private = False
                 else:
-                    self._releases.step(step, times * count)
+                    self._counts[step] = self._counts.get(step, 0) + times * count
         return None
 
     def _checked(self, steps: Steps, event: Any) -> Steps:
@@ -90,10 +99,9 @@ class GGAccountant(PrivacyAccountant):  # type: ignore[misc]
         target_delta = arguments.real("target_delta", target_delta, least=0.0, most=1.0)
         if not self._is_private:
             return Bounds(math.inf, math.inf, math.inf, "nothing is private")
-        recorded = self._releases.mechanism
-        if recorded is None:
+        if not self._counts:
             return Bounds(0.0, 0.0, 0.0, "nothing released")
-        return epsilon_at(recorded, delta=target_delta, adjacency=self._adjacency)
+        return epsilon_at(self._mechanism(), delta=target_delta, adjacency=self._adjacency)
 
     def get_epsilon(self, target_delta: float) -> float:
         """The smallest epsilon that is certified at a delta in [0, 1]; infinity where there is none."""
@@ -104,8 +112,14 @@ class GGAccountant(PrivacyAccountant):  # type: ignore[misc]
         target_epsilon = arguments.extended_real("target_epsilon", target_epsilon, least=0.0)
         if not self._is_private:
             return 1.0
+        if not self._counts:
+            return 0.0
         # beyond what is computed, delta at the largest epsilon that is computed is a bound
-        return self._releases.delta(epsilon=min(target_epsilon, MOST_EPSILON)).upper
+        at = min(target_epsilon, MOST_EPSILON)
+        return delta(self._mechanism(), epsilon=at, adjacency=self._adjacency).upper
+
+    def _mechanism(self) -> Composed:
+        return Composed(with_one_gaussian(list(self._counts.items())))
 
 
 def _multiplier(released: AdditiveNoise) -> float:

@@ -309,16 +309,35 @@ def _sampled(steps: Steps, rate: float) -> Steps:
         if isinstance(step, PoissonSampled):
             return [(PoissonSampled(step.mechanism, step.rate * rate), 1)]
         return [(PoissonSampled(step, rate), 1)]
-    precision = 0.0
-    for step, times in steps:
-        if not (isinstance(step, AdditiveNoise) and step.noise.beta == 2.0):
-            raise ValueError(
-                "event must draw a sample for each release, got several releases of one Poisson sample that "
-                "are not all Gaussian; their joint loss is not a composition"
-            )
-        precision += times / step.noise.std**2
-    # N(sum of v / sigma_i^2) is sufficient for v, and its noise multiplier is the one below
-    return [(PoissonSampled(AdditiveNoise(Gaussian(std=precision**-0.5)), rate), 1)]
+    if not all(_is_gaussian(step) for step, _ in steps):
+        raise ValueError(
+            "event must draw a sample for each release, got several releases of one Poisson sample that "
+            "are not all Gaussian; their joint loss is not a composition"
+        )
+    return [(PoissonSampled(AdditiveNoise(Gaussian(std=_joint_std(steps))), rate), 1)]
+
+
+def _is_gaussian(step: Step) -> bool:
+    return isinstance(step, AdditiveNoise) and step.noise.beta == 2.0
+
+
+def _joint_std(steps: Steps) -> float:
+    """The noise of several Gaussian releases of v as one: N(sum of v / sigma_i^2) is sufficient for v."""
+    precisions = (times / step.noise.std**2 for step, times in steps if isinstance(step, AdditiveNoise))
+    return 1.0 / math.sqrt(math.fsum(precisions))
+
+
+def with_one_gaussian(steps: Steps) -> Steps:
+    """The same releases, those with Gaussian noise and without sampling as one, where it has noise enough."""
+    gaussian = [(step, times) for step, times in steps if _is_gaussian(step)]
+    if not gaussian or sum(times for _, times in gaussian) == 1:
+        return steps
+    std = _joint_std(gaussian) * (1.0 - 1e-15)  # rounded to the private side
+    multiplier = Gaussian(std=std).scale / math.sqrt(2.0)
+    if not NOISE_MULTIPLIER.least <= multiplier <= NOISE_MULTIPLIER.most:
+        return steps
+    others = [(step, times) for step, times in steps if not _is_gaussian(step)]
+    return [*others, (AdditiveNoise(Gaussian(std=std)), 1)]
 
 
 def _noise_event(google: Any, mechanism: AdditiveNoise) -> Any:
