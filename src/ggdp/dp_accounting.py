@@ -5,7 +5,7 @@
 >>> accountant = GGAccountant()
 >>> step = dp_accounting.PoissonSampledDpEvent(0.01, dp_accounting.GaussianDpEvent(1.0))
 >>> round(accountant.compose(step, 10_000).get_epsilon(1e-6), 6)
-6.907385
+6.907384
 """
 
 import math

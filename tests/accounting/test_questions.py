@@ -147,7 +147,7 @@ def test_epsilon_at_is_infinite_above_and_finite_below_where_it_is_more_than_is_
 
 
 def test_delta_just_below_the_largest_loss_is_next_to_nothing():
-    """Two different described releases, whose largest losses round: delta is at most 1 - e^(epsilon - largest)."""
+    """Two described releases, whose largest losses round: delta is at most 1 - e^(epsilon - largest)."""
     first = OutcomeProbabilities((0.75, 0.25), (0.25, 0.75))
     second = OutcomeProbabilities((0.6, 0.4), (0.4, 0.6))
     largest = math.log(3.0) + math.log(1.5)
