@@ -53,6 +53,13 @@ def test_noise_that_is_none_or_next_to_none_costs_an_infinite_epsilon(event):
     assert GGAccountant().compose(event).get_epsilon(0.01) == math.inf
 
 
+@pytest.mark.parametrize(("relation", "epsilon"), list(zip(RELATIONS, (50.0, 100.0, 50.0), strict=True)))
+def test_little_laplace_noise_is_charged_its_largest_loss(relation, epsilon):
+    accountant = GGAccountant(relation).compose(dp_event.LaplaceDpEvent(0.02))
+    assert accountant.get_epsilon(0.0) == pytest.approx(epsilon, rel=1e-12)
+    assert accountant.get_epsilon(1e-6) == pytest.approx(epsilon, abs=1e-3)
+
+
 @attr.s(frozen=True)
 class UnknownDpEvent(dp_event.DpEvent):
     pass

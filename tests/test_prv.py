@@ -9,6 +9,8 @@ import pytest
 from scipy.integrate import quad
 from scipy.special import ndtr
 
+from ggdp import Adjacency, PoissonSampled, delta
+from ggdp.privacy_loss.loss_cdf import LossCdf
 from ggdp.prv import (
     RDP,
     Accountant,
@@ -161,6 +163,14 @@ def test_classes_of_one_s_own_compose_with_known_ones():
     both = PRVAccountant([Wrapped(GaussianMechanism(8.0)), GaussianMechanism(8.0)], 0.01, 1e-9, [20, 20])
     lower, _, upper = both.compute_delta(1.0, [15, 20])
     assert lower <= gaussian_delta(1.0, math.sqrt(35) / 8) <= upper <= lower * 1.02
+
+
+def test_a_loss_known_in_one_direction_is_not_answered_in_the_other_nor_sampled():
+    loss = LossCdf(GaussianMechanism(8.0).cdf, infinite=0.0, cells=100)
+    assert delta(loss, epsilon=0.1, adjacency=Adjacency.REMOVE).upper < 1.0
+    for mechanism, adjacency in ((loss, Adjacency.ADD_REMOVE), (PoissonSampled(loss, 0.1), Adjacency.REMOVE)):
+        with pytest.raises(ValueError, match="adjacency must be 'remove' and rate 1 for a loss known by"):
+            delta(mechanism, epsilon=0.1, adjacency=adjacency)
 
 
 class NoLoss(PrivacyRandomVariable):

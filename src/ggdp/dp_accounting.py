@@ -28,6 +28,7 @@ from ggdp.accounting.dp_events import (
 from ggdp.accounting.questions import check, epsilon_at
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, PoissonSampled
 from ggdp.mechanisms.composed import Step
+from ggdp.privacy_loss.classical import PrivacyGuarantee
 from ggdp.privacy_loss.dominating import NOISE_MULTIPLIER
 
 __all__ = ["GGAccountant"]
@@ -53,7 +54,7 @@ class GGAccountant(PrivacyAccountant):  # type: ignore[misc]
         1. What was composed is (get_epsilon(delta), delta)-private for every delta in [0, 1], and
            (epsilon, get_delta(epsilon))-private for every epsilon >= 0, rounding included.
         2. Nothing composed costs nothing. An event that keeps nothing private costs an infinite epsilon, and
-           so does what would cost more than 2000.
+           so do an epsilon above 2000 and Gaussian noise of a multiplier below 0.02.
     """
 
     def __init__(
@@ -80,25 +81,37 @@ class GGAccountant(PrivacyAccountant):  # type: ignore[misc]
         return None
 
     def _checked(self, steps: Steps, event: Any) -> Steps:
-        """The steps, each within what the accountant covers; those with too little noise are not private."""
+        """The steps, each within what the accountant covers; with too little noise for it they cost more."""
         checked: Steps = []
-        for step, times in steps:
-            released = step.mechanism if isinstance(step, PoissonSampled) else step
-            if isinstance(released, AdditiveNoise) and _multiplier(released) < NOISE_MULTIPLIER.least:
-                checked.append((NOT_PRIVATE, times))
-                continue
-            try:
-                check(step, self._adjacency)
-            except ValueError as error:
-                raise RefusedEventError(event, str(error)) from error
+        for given, times in steps:
+            step = self._with_enough_noise(given)
+            if step is not NOT_PRIVATE:
+                try:
+                    check(step, self._adjacency)
+                except ValueError as error:
+                    raise RefusedEventError(event, str(error)) from error
             checked.append((step, times))
         return checked
+
+    def _with_enough_noise(self, step: Step) -> Step:
+        released = step.mechanism if isinstance(step, PoissonSampled) else step
+        if not isinstance(released, AdditiveNoise):
+            return step
+        ratio = released.sensitivity / released.noise.scale
+        if ratio * NOISE_MULTIPLIER.least * math.sqrt(2.0) <= 1.0:
+            return step
+        doubled = self._adjacency is Adjacency.REPLACE and released.shift is None
+        loss = ratio * (2.0 if doubled else 1.0) * (1.0 + 1e-15)
+        if released.noise.beta != 1.0 or loss > MOST_EPSILON:
+            return NOT_PRIVATE
+        guarantee = PrivacyGuarantee(loss)  # Laplace noise of whatever scale has a largest loss
+        return PoissonSampled(guarantee, step.rate) if isinstance(step, PoissonSampled) else guarantee
 
     def epsilon_bounds(self, target_delta: float) -> Bounds:
         """Certified bounds of epsilon at a delta in [0, 1]; `get_epsilon` is the upper one."""
         target_delta = arguments.real("target_delta", target_delta, least=0.0, most=1.0)
         if not self._is_private:
-            return Bounds(math.inf, math.inf, math.inf, "nothing is private")
+            return Bounds(0.0, math.inf, math.inf, "too little noise, or none")
         if not self._counts:
             return Bounds(0.0, 0.0, 0.0, "nothing released")
         return epsilon_at(self._mechanism(), delta=target_delta, adjacency=self._adjacency)
@@ -120,7 +133,3 @@ class GGAccountant(PrivacyAccountant):  # type: ignore[misc]
 
     def _mechanism(self) -> Composed:
         return Composed(with_one_gaussian(list(self._counts.items())))
-
-
-def _multiplier(released: AdditiveNoise) -> float:
-    return released.noise.scale / (math.sqrt(2.0) * released.sensitivity)

@@ -13,6 +13,7 @@ from ggdp.mechanisms.custom import CustomMechanism
 from ggdp.privacy_loss.cells import Atoms, Cells
 from ggdp.privacy_loss.custom import Replaceable, cells_of
 from ggdp.privacy_loss.dominating import MOST_TIMES, directions
+from ggdp.privacy_loss.loss_cdf import LossCdf
 
 _UNIT_ROUNDOFF = 2.0**-53
 
@@ -104,6 +105,11 @@ def _enclosed(
                 "replacement, and ask for 'add-remove'"
             )
         inner, rate = inner.replaced(rate), 1.0
+    if isinstance(inner, LossCdf) and (direction is not Adjacency.REMOVE or rate < 1.0):
+        raise ValueError(
+            "adjacency must be 'remove' and rate 1 for a loss known by its distribution function with the "
+            f"record alone, got {direction.value!r} and {rate:g}; give both laws as LossSurvival"
+        )
     cells = _cells(inner).sampled(rate)
     cells = cells.reversed if direction is Adjacency.ADD else cells
     return Part(cells.above(), cells.below(), times)

@@ -28,7 +28,7 @@ _FEWEST, _MOST = 1 << 16, 1 << 21
 
 @dataclass(frozen=True)
 class LossCdf(CustomMechanism):
-    """A release by the distribution function of its loss; ask for REMOVE alone.
+    """A release by the distribution function of its loss; only REMOVE can be asked about, without sampling.
 
     Args:
         cdf: t -> probability of a loss of at most t, given that it is finite, for arrays; right to 8e-16.
