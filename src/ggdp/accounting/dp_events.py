@@ -90,7 +90,8 @@ def from_dp_event(event: Any, *, adjacency: Adjacency = Adjacency.ADD_REMOVE) ->
     >>> mechanism == Composed(PoissonSampled(AdditiveNoise(Gaussian(std=1.0)), rate=0.01), times=5000)
     True
     """
-    steps = steps_of(event, Adjacency(adjacency))
+    replaced = Adjacency(adjacency) is Adjacency.REPLACE
+    steps = steps_of(event, Adjacency.REPLACE if replaced else Adjacency.ADD_REMOVE)
     if not steps:
         raise ValueError("event must release something, got one that releases nothing; leave it out")
     if any(step is NOT_PRIVATE for step, _ in steps):
@@ -153,7 +154,7 @@ def steps_of(event: Any, relation: Relation) -> Steps:
 
 def _steps(event: Any, relation: Relation, *, sampled: bool) -> Steps:
     """`sampled`: whether the event happens to a Poisson sample."""
-    kind = type(event).__name__  # by name: newer versions of the library have more of them
+    kind = _kind(event)
     try:
         match kind:
             case "ComposedDpEvent":
@@ -177,6 +178,16 @@ def _steps(event: Any, relation: Relation, *, sampled: bool) -> Steps:
         raise
     except ValueError as error:
         raise RefusedEventError(event, str(error)) from error
+
+
+def _kind(event: Any) -> str:
+    """The name of the library's own class that an event is of (newer versions have more of them), or with its
+    module that of a class from elsewhere."""
+    library = _library()
+    owned = (kind.__name__ for kind in type(event).__mro__ if getattr(library, kind.__name__, None) is kind)
+    return next(
+        (name for name in owned if name != "DpEvent"), f"{type(event).__module__}.{type(event).__name__}"
+    )
 
 
 def _check_sampling(kind: str, relation: Relation, sampled: bool) -> None:
@@ -227,8 +238,9 @@ def _release(kind: str, event: Any, relation: Relation) -> Step | None:
                 AdditiveNoise(Laplace(scale=1.0), sensitivity=epsilon, shift=((1.0, 1),)) if epsilon else None
             )
         case _:
+            reason = _REFUSED.get(kind, "no mechanism here means the same")
             raise RefusedEventError(
-                event, f"{_REFUSED.get(kind, 'no mechanism here means the same')}: {kind}"
+                event, f"event must be one of those that have an equal here: {reason}, {kind}"
             )
 
 
