@@ -29,6 +29,10 @@ _NEEDS = {
     "tests/distributions/pytorch": "torch",
     "tests/gpu": "triton",
     "src/ggdp/accounting/dp_events.py": "dp_accounting",
+    "src/ggdp/dp_accounting.py": "dp_accounting",
+    "tests/accounting/test_dp_events.py": "dp_accounting",
+    "tests/test_dp_accounting.py": "dp_accounting",
+    "tests/test_prv_beside_the_original.py": "prv_accountant",
     "tests/selection/test_pate.py": "sklearn",
 }
 

@@ -35,6 +35,7 @@ NEEDS = {
     "ggdp.training.opacus": "opacus",
     "ggdp.opacus": "opacus",
     "ggdp.jax": "jax",
+    "ggdp.dp_accounting": "dp_accounting",
 }
 ABSENT = tuple(room for room, library in NEEDS.items() if importlib.util.find_spec(library) is None)
 MODULES = sorted(
