@@ -3,6 +3,7 @@
 time.
 """
 
+import math
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -118,6 +119,22 @@ class ConvolutionCall(AbstractCall):
         if self._slots.bias is not None:
             pieces.append(row_norms(self.cotangent.flatten(2).sum(dim=2), 2.0))
         return pieces
+
+    def spread(self, p: float) -> Tensor | None:
+        """See `AbstractCall`: by Hoelder's inequality at most |(|g_t|_p)_t|_q (K |a|_p^p)^(1/p).
+
+        Here 1/p + 1/q = 1, t are positions, and every number of the input lies in at most K patches, K the
+        size of the kernel.
+        """
+        if self._slots.weight is None:
+            return None
+        other = math.inf if p == 1.0 else 1.0 if math.isinf(p) else p / (p - 1.0)
+        cotangent = self.cotangent.flatten(2).transpose(1, 2)
+        g = row_norms(cotangent.reshape(-1, cotangent.shape[2]), p).view(cotangent.shape[:2])
+        kernel = torch.Size(self._geometry.kernel).numel()
+        a = row_norms(self.activation.flatten(1), p) * kernel ** (0.0 if math.isinf(p) else 1.0 / p)
+        spread: Tensor = (row_norms(g, other) * a).to(self.cotangent.dtype)
+        return spread
 
     def _gram_norms(self, start: int, stop: int) -> Tensor:
         cotangent, patches = self._factors(start, stop)

@@ -166,6 +166,16 @@ class SequenceCall(LinearCall):
             pieces.append(row_norms(self.cotangent.sum(dim=1), 2.0))
         return pieces
 
+    def spread(self, p: float) -> Tensor | None:
+        """See `AbstractCall`: the sum over t of |g_t|_p |a_t|_p."""
+        if self._slots.weight is None:
+            return None
+        a, g = (
+            row_norms(tensor.reshape(-1, tensor.shape[-1]), p).view(tensor.shape[:2])
+            for tensor in (self.activation, self.cotangent)
+        )
+        return (a * g).sum(dim=1).to(self.cotangent.dtype)
+
     def _gram_chunks(self, positions: int) -> list[tuple[int, int]]:
         """Ranges of examples whose two Gram matrices make up a chunk."""
         size = max(1, chunk_bytes(self.device) // (2 * positions**2 * self.cotangent.element_size()))
