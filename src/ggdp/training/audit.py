@@ -7,9 +7,9 @@ theorems, and says which faults which canaries find.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -149,21 +149,21 @@ def audit(
     coins = np.random.default_rng(_seed(generator))
     attacked = _repeated if method == "repeated-runs" else _at_once
     private, included, scores = attacked(recipe, num_canaries, coins, generator)
-    found = one_run_guesses if method == "one-run" else separated_guesses
-    lower, guesses, correct = found(scores, included, delta=delta, confidence=confidence)
+    guessing = one_run_guesses if method == "one-run" else separated_guesses
+    found = guessing(scores, included, delta=delta, confidence=confidence)
     return AuditResult(
-        lower_epsilon=lower,
+        lower_epsilon=found.lower_epsilon,
         confidence=confidence,
         delta=delta,
         num_canaries=num_canaries,
-        num_guesses=guesses,
-        num_correct=correct,
+        num_guesses=found.num_guesses,
+        num_correct=found.num_correct,
         certified=private.accountant.epsilon(delta=delta),
         method=method,
         plan=private.plan,
         steps=private.optimizer.num_steps,
         included=included,
-        scores=scores,
+        scores=found.scores,
     )
 
 
@@ -179,71 +179,100 @@ def _at_once(
     recipe: Recipe, num_canaries: int, coins: np.random.Generator, generator: torch.Generator | None
 ) -> tuple[Private, Bools, Floats]:
     included = coins.random(num_canaries) < 0.5
-    scores = np.zeros(num_canaries)
-
-    def note(private: Private, step: CanaryStep) -> None:
-        scores[:] += evidence(private.plan, step.canaries)
-
-    private = recipe.run(num_canaries, np.flatnonzero(included), note, generator=_child(generator))
-    return private, included, scores
+    adversary = Adversary(num_canaries)
+    private = recipe.run(num_canaries, np.flatnonzero(included), adversary.see, generator=_child(generator))
+    return private, included, adversary.scores
 
 
 def _repeated(
     recipe: Recipe, num_runs: int, coins: np.random.Generator, generator: torch.Generator | None
 ) -> tuple[Private, Bools, Floats]:
     included = coins.random(num_runs) < 0.5
-    scores = np.zeros(num_runs)
-    private: Private | None = None
-    most: Private | None = None
-    for number in range(num_runs):
-
-        def note(private: Private, step: CanaryStep, number: int = number) -> None:
-            scores[number] += float(evidence(private.plan, step.canaries)[0])
-
-        there = np.arange(1) if included[number] else np.empty(0, np.int64)
-        ran = recipe.run(1, there, note, generator=_child(generator))
-        if private is None:
-            private, recipe = ran, recipe.with_noise_of(ran)
-        if most is None or ran.optimizer.num_steps > most.optimizer.num_steps:
-            most = ran  # runs may stop early; the claim is that of the longest
-    assert most is not None
-    return most, included, scores
+    scores = []
+    longest: Private | None = None
+    for is_in in included:
+        adversary = Adversary(1)
+        private = recipe.run(1, np.arange(int(is_in)), adversary.see, generator=_child(generator))
+        scores.append(adversary.scores)
+        if longest is None:
+            recipe = recipe.with_noise_of(private)
+        if longest is None or private.optimizer.num_steps > longest.optimizer.num_steps:
+            longest = private  # a loop may stop early; the claim is that of the longest run
+    fewest = min(len(found) for found in scores)
+    return longest, included, np.concatenate([found[:fewest] for found in scores], axis=1)
 
 
-def evidence(plan: Plan, sums: Floats) -> Floats:
-    """The log likelihood ratio of noisy sums of one weight: with its canary in the training set, and without.
+class Adversary:
+    """Sees every step and collects evidence on each canary, as log likelihood ratios of three suspicions.
 
-    With it, the sum is shifted by clip_norm with probability `rate`.
+    With its canary in the training set, a noisy sum is shifted by clip_norm whenever the canary is in the batch,
+    which happens with probability `rate`: in every step anew, as the plan says; or for two steps at a time; or
+    for all steps at once, where a batch is used again. The last two find what the first would miss.
     """
-    power = plan.noise.beta
-    loss = np.abs(sums / plan.noise.scale) ** power - np.abs((sums - plan.clip_norm) / plan.noise.scale) ** power
-    left_out = math.log1p(-plan.rate) if plan.rate < 1.0 else -math.inf
-    found: Floats = np.logaddexp(left_out, math.log(plan.rate) + loss)
-    return found
 
+    def __init__(self, num_canaries: int) -> None:
+        self._plan: Plan | None = None
+        self._apart, self._in_pairs = np.zeros(num_canaries), np.zeros(num_canaries)
+        self._all, self._held = np.zeros(num_canaries), np.zeros(num_canaries)
+        self._steps = 0
 
-def one_run_guesses(
-    scores: Floats, included: Bools, *, delta: float, confidence: float
-) -> tuple[float, int, int]:
-    """Guess on the canaries with the strongest evidence: a lower bound on epsilon, guesses, right guesses.
-
-    How many are guessed is chosen afterwards among all of them, half, a quarter and so on; for each of these
-    numbers the bound is computed at a share of the error that is allowed, so that all hold together.
-    """
-    order = np.argsort(-np.abs(scores), kind="stable")
-    right = np.cumsum(((scores > 0.0) == included)[order])
-    num = len(scores)
-    halvings = int(math.log2(num / _FEWEST_GUESSES)) if num >= _FEWEST_GUESSES else 0
-    numbers = [num >> halving for halving in range(halvings + 1)]
-    error = (1.0 - confidence) / len(numbers)
-    return max(
-        (
-            one_run_lower_epsilon(num, guesses, int(right[guesses - 1]), delta=delta, confidence=1.0 - error),
-            guesses,
-            int(right[guesses - 1]),
+    def see(self, private: Private, step: CanaryStep) -> None:
+        """Take in what one step released."""
+        self._plan = plan = private.plan
+        scale, power = plan.noise.scale, plan.noise.beta
+        loss = (
+            np.abs(step.canaries / scale) ** power - np.abs((step.canaries - plan.clip_norm) / scale) ** power
         )
-        for guesses in numbers
-    )
+        self._apart += self._sampled(loss)
+        self._all += loss
+        self._held = self._held + loss
+        self._steps += 1
+        if self._steps % 2 == 0:
+            self._in_pairs += self._sampled(self._held)
+            self._held = np.zeros_like(self._held)
+
+    @property
+    def scores(self) -> Floats:
+        """A row for each suspicion that differs from those before it, a column for each canary."""
+        last = self._sampled(self._held) if self._steps % 2 else 0.0
+        return np.stack([self._apart, self._in_pairs + last, self._sampled(self._all)][: max(1, self._steps)])
+
+    def _sampled(self, loss: Floats) -> Floats:
+        rate = 1.0 if self._plan is None else self._plan.rate
+        left_out = math.log1p(-rate) if rate < 1.0 else -math.inf
+        found: Floats = np.logaddexp(left_out, math.log(rate) + loss)
+        return found
+
+
+class Guesses(NamedTuple):
+    """A lower bound on epsilon, and the guesses that it rests on."""
+
+    lower_epsilon: float
+    num_guesses: int
+    num_correct: int
+    scores: Floats
+
+
+def one_run_guesses(scores: Floats, included: Bools, *, delta: float, confidence: float) -> Guesses:
+    """Guess on the canaries with the strongest evidence.
+
+    Which row of `scores` is used, and how many canaries are guessed (all of them, half, a quarter and so on), is
+    chosen afterwards. For each choice the bound is computed at an equal share of the error that is allowed, so
+    that all of them hold together.
+    """
+    num = len(included)
+    numbers = [num >> halving for halving in range(int(math.log2(num / _FEWEST_GUESSES)) + 1)]
+    error = (1.0 - confidence) / (len(numbers) * len(scores))
+
+    def guessed(row: Floats) -> Iterator[Guesses]:
+        order = np.argsort(-np.abs(row), kind="stable")
+        right = np.cumsum(((row > 0.0) == included)[order])
+        for guesses in numbers:
+            correct = int(right[guesses - 1])
+            lower = one_run_lower_epsilon(num, guesses, correct, delta=delta, confidence=1.0 - error)
+            yield Guesses(lower, guesses, correct, row)
+
+    return max((found for row in scores for found in guessed(row)), key=lambda found: found.lower_epsilon)
 
 
 def one_run_lower_epsilon(
@@ -303,19 +332,16 @@ def _largest(is_refuted: Callable[[float], bool]) -> float:
     return low
 
 
-def separated_guesses(
-    scores: Floats, included: Bools, *, delta: float, confidence: float
-) -> tuple[float, int, int]:
-    """Tell scores of included canaries from others by a threshold: a lower bound, guesses, right guesses.
+def separated_guesses(scores: Floats, included: Bools, *, delta: float, confidence: float) -> Guesses:
+    """Tell included canaries from others by a threshold.
 
-    The canaries, or runs, must be independent experiments. The first of them choose threshold and direction; the
-    others count, so that the choice costs no confidence.
+    The canaries, or runs, must be independent experiments. The first of them choose row, threshold and direction;
+    the others count, so that the choice costs no confidence.
     """
-    first = int(_FIRST * len(scores))
-    choose, count = slice(None, first), slice(first, None)
+    first = int(_FIRST * len(included))
 
-    def tested(above: bool, threshold: float, part: slice) -> tuple[float, int, int]:
-        beyond = scores[part] > threshold if above else scores[part] <= threshold
+    def tested(row: Floats, above: bool, threshold: float, part: slice) -> Guesses:
+        beyond = row[part] > threshold if above else row[part] <= threshold
         likelier = included[part] if above else ~included[part]
         hits, alarms = int((beyond & likelier).sum()), int((beyond & ~likelier).sum())
         num_likelier = int(likelier.sum())
@@ -325,15 +351,16 @@ def separated_guesses(
             lower = separated_lower_epsilon(
                 hits, num_likelier, alarms, num_other, delta=delta, confidence=confidence
             )
-        return lower, len(beyond), hits + num_other - alarms
+        return Guesses(lower, len(beyond), hits + num_other - alarms, row)
 
     choices = [
-        (above, float(threshold))
+        (row, above, float(threshold))
+        for row in scores
         for above in (True, False)
-        for threshold in np.quantile(scores[choose], _THRESHOLDS)
+        for threshold in np.quantile(row[:first], _THRESHOLDS)
     ]
-    best = max(choices, key=lambda choice: tested(*choice, choose)[0])
-    return tested(*best, count)
+    best = max(choices, key=lambda choice: tested(*choice, slice(None, first)).lower_epsilon)
+    return tested(*best, slice(first, None))
 
 
 def separated_lower_epsilon(

@@ -288,9 +288,7 @@ class _CanaryLoader:
             yield rest[0] if type(self._loader.dataset) is _Marked else rest
 
 
-def _watch(
-    private: Private, loader: _CanaryLoader, on_step: Callable[[Private, CanaryStep], None]
-) -> None:
+def _watch(private: Private, loader: _CanaryLoader, on_step: Callable[[Private, CanaryStep], None]) -> None:
     """Call `on_step` after every logical step of the optimizer."""
     optimizer, step = private.optimizer, private.optimizer.step
     named = [(name, tensor) for name, tensor in private.model.named_parameters() if tensor.requires_grad]
