@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Audits: lower bounds that hold with their confidence, right runs that stay below their claim, and planted faults.
+"""Audits: lower bounds that hold with their confidence, right runs that stay below their claim, and planted
+faults.
 
 The faults are planted in the real path: in the noise, the clipping and the sampler that `make_private` uses.
 """
@@ -137,14 +138,13 @@ def test_guesses_are_not_told_by_rounding_alone():
 
 
 def test_what_one_run_shows_of_dependent_canaries_is_still_below_epsilon():
-    """All canaries share one coin of randomised response: 0-private runs in which all guesses are right or wrong."""
+    """With probability 2% a run reveals all of its canaries at once, and otherwise none: (0, 0.02)-private."""
     rng, wrong = np.random.default_rng(4), 0
     for _ in range(200):
         included = rng.random(100) < 0.5
         scores = np.where(included, 1.0, -1.0) * (1.0 if rng.random() < 0.02 else 0.0) + 1e-9 * rng.normal(
             size=100
         )
-        # (0, 0.02)-private: with probability 2% everything is revealed.
         wrong += one_run_guesses(scores[None], included, delta=0.02, confidence=0.9).lower_epsilon > 0.0
     assert wrong <= 20 + 4 * math.sqrt(18)
 
@@ -355,8 +355,8 @@ def test_a_loop_of_ones_own_over_a_dataset_of_ones_own_can_be_audited():
     before = [tensor.clone() for tensor in model.parameters()]
     optimizer = torch.optim.Adam(model.parameters())
     found = audit(
-        model, optimizer, DataLoader(Pairs(), batch_size=20), 1.0, 0.5, norm=1.0, noise_multiplier=0.2, steps=4,
-        delta=1e-5, num_canaries=400, train=train, physical_batch_size=64,
+        model, optimizer, DataLoader(Pairs(), batch_size=20), 1.0, 0.5, norm=1.0, noise_multiplier=0.2,
+        steps=4, delta=1e-5, num_canaries=400, train=train, physical_batch_size=64,
         generator=torch.Generator().manual_seed(0),
     )  # fmt: skip
     assert found.steps == 4 < len(seen)  # parts of a batch are not steps
@@ -423,6 +423,6 @@ def test_a_model_that_returns_its_loss_is_refused():
 
     with pytest.raises(ValueError, match=r"a row for each of the \d+ examples .* got one of shape \(\)"):
         audit(
-            model, torch.optim.SGD(model.parameters(), lr=0.1), loader, 2.0, 1.0, noise_multiplier=1.0, steps=1,
-            rate=0.9, delta=1e-5, train=train,
+            model, torch.optim.SGD(model.parameters(), lr=0.1), loader, 2.0, 1.0, noise_multiplier=1.0,
+            steps=1, rate=0.9, delta=1e-5, train=train,
         )  # fmt: skip

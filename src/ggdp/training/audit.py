@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Audits: how large epsilon is at least, shown by an attack on a real run, beside the certified upper bound.
 
-Canaries (`ggdp.training.canaries`) are put into the training set or left out by fair coins, an adversary who sees
-every step guesses which, and the number of right guesses bounds epsilon from below. docs/audit.md has the
-theorems, and says which faults which canaries find.
+Canaries (`ggdp.training.canaries`) are put into the training set or left out by fair coins, an adversary who
+sees every step guesses which, and the number of right guesses bounds epsilon from below. docs/audit.md has
+the theorems, and says which faults which canaries find.
 """
 
 import math
@@ -29,9 +29,9 @@ Method = Literal["one-run", "independent-canaries", "repeated-runs"]
 METHODS: tuple[Method, ...] = ("one-run", "independent-canaries", "repeated-runs")
 
 ASSUMES = {
-    "one-run": "nothing: the bound holds for every algorithm",
-    "independent-canaries": "noise on different weights, and the draws of different examples, are independent",
-    "repeated-runs": "nothing but that runs are independent of each other",
+    "one-run": "nothing",
+    "independent-canaries": "that noise on different weights and draws of different examples are independent",
+    "repeated-runs": "that runs are independent of each other",
 }
 """What the lower bound of each method rests on, beside the draw of the canaries."""
 
@@ -40,8 +40,8 @@ _FEWEST_GUESSES = 10
 _FIRST = 0.3  # share of the canaries or runs that choose the test; the others count
 _THRESHOLDS = np.linspace(0.005, 0.995, 100)
 _MOST_EPSILON = 200.0
-# Of a score. The last bits of a sum in floating point tell more about its terms than real numbers do (Mironov 2012),
-# which no epsilon here covers; an audit is about the rest.
+# Of a score. The last bits of a sum in floating point tell more about its terms than real numbers do
+# (Mironov 2012), which no epsilon here covers; an audit is about the rest.
 _DIGITS = 5
 _WEAKEST = 0.5  # the least confidence that may be asked for
 
@@ -111,9 +111,9 @@ def audit(
 ) -> AuditResult:
     """Train with canaries, attack, and compare what is shown with what is claimed.
 
-    Model and optimizer are copied; yours stay as they are. The run is the one that `make_private` would give you
-    with the same arguments, but that the model has a further weight for each canary and the training set the
-    canaries that the coins put into it. Its certified epsilon is that of the run with these weights.
+    Model and optimizer are copied; yours stay as they are. The run is the one that `make_private` would give
+    you with the same arguments, but that the model has a further weight for each canary and the training set
+    the canaries that the coins put into it. Its certified epsilon is that of the run with these weights.
 
     Args:
         model: as `make_private` takes it, and so are
@@ -121,11 +121,12 @@ def audit(
         data_loader:
         noise:
         clip_norm: and all further arguments under **settings.
-        train: a function of `Private` that trains with it, as your own loop does. If left out: gradient descent on
-            batches (inputs, label) with the cross-entropy, to the end of the plan.
+        train: a function of `Private` that trains with it, as your own loop does. If left out: gradient
+            descent on batches (inputs, label) with the cross-entropy, to the end of the plan.
         method: "one-run": all canaries in one run, no assumption, weak at a delta above some 1e-4.
-            "independent-canaries": the same run, each canary counted as an experiment of its own; the strongest,
-            at a delta of some percent. "repeated-runs": as many runs as `num_canaries`, with one canary each.
+            "independent-canaries": the same run, each canary counted as an experiment of its own; the
+            strongest, at a delta of some percent. "repeated-runs": as many runs as `num_canaries`, with one
+            canary each.
         num_canaries: how many; more of them show more. Half of them come into the training set.
         confidence: of the lower bound, in [0.5, 1).
         audit_delta: at which epsilons are compared; the plan's own delta if left out.
@@ -208,9 +209,9 @@ def _repeated(
 class Adversary:
     """Sees every step and collects evidence on each canary, as log likelihood ratios of three suspicions.
 
-    With its canary in the training set, a noisy sum is shifted by clip_norm whenever the canary is in the batch,
-    which happens with probability `rate`: in every step anew, as the plan says; or for two steps at a time; or
-    for all steps at once, where a batch is used again. The last two find what the first would miss.
+    With its canary in the training set, a noisy sum is shifted by clip_norm whenever the canary is in the
+    batch, which happens with probability `rate`: in every step anew, as the plan says; or for two steps at a
+    time; or for all steps at once, where a batch is used again. The last two find what the first would miss.
     """
 
     def __init__(self, num_canaries: int) -> None:
@@ -259,9 +260,9 @@ class Guesses(NamedTuple):
 def one_run_guesses(scores: Floats, included: Bools, *, delta: float, confidence: float) -> Guesses:
     """Guess on the canaries with the strongest evidence.
 
-    Which row of `scores` is used, and how many canaries are guessed (all of them, half, a quarter and so on), is
-    chosen afterwards. For each choice the bound is computed at an equal share of the error that is allowed, so
-    that all of them hold together.
+    Which row of `scores` is used, and how many canaries are guessed (all of them, half, a quarter and so
+    on), is chosen afterwards. For each choice the bound is computed at an equal share of the error that is
+    allowed, so that all of them hold together.
     """
     scores, num = np.round(scores, _DIGITS), len(included)
     numbers = [num >> halving for halving in range(int(math.log2(num / _FEWEST_GUESSES)) + 1)]
@@ -323,7 +324,7 @@ def one_run_p_value(
 
 
 def _largest(is_refuted: Callable[[float], bool]) -> float:
-    """An epsilon that is refuted itself, found by bisection; 0 if none is. Any refuted one is a lower bound."""
+    """An epsilon that is refuted, by bisection; 0 if none is. Any refuted one is a lower bound."""
     if not is_refuted(0.0):
         return 0.0
     low, high = 0.0, 1.0
@@ -338,8 +339,8 @@ def _largest(is_refuted: Callable[[float], bool]) -> float:
 def separated_guesses(scores: Floats, included: Bools, *, delta: float, confidence: float) -> Guesses:
     """Tell included canaries from others by a threshold.
 
-    The canaries, or runs, must be independent experiments. The first of them choose row, threshold and direction;
-    the others count, so that the choice costs no confidence.
+    The canaries, or runs, must be independent experiments. The first of them choose row, threshold and
+    direction; the others count, so that the choice costs no confidence.
     """
     scores, first = np.round(scores, _DIGITS), int(_FIRST * len(included))
 
@@ -371,8 +372,8 @@ def separated_lower_epsilon(
 ) -> float:
     """Epsilon at `delta` is at least this, from how often one event happened in two worlds.
 
-    P(event | likelier world) <= e^epsilon P(event | other) + delta. The two probabilities are bounded after Clopper
-    and Pearson (1934), each with half of the error that is allowed.
+    P(event | likelier world) <= e^epsilon P(event | other) + delta. The two probabilities are bounded after
+    Clopper and Pearson (1934), each with half of the error that is allowed.
 
     >>> round(separated_lower_epsilon(900, 1000, 100, 1000, delta=0.0, confidence=0.95), 2)
     1.99

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Canaries: examples with a known gradient that go through a user's own private run.
 
-An extra layer of one weight for each canary stands beside the model. A canary is an example of the training set
-whose gradient, before clipping, is a large number on its own weight and zero on everything else. It is sampled,
-clipped, summed and noised by the code that does so for every other example, so that the noisy gradient of its
-weight shows all that an adversary can learn about it.
+An extra layer of one weight for each canary stands beside the model. A canary is an example of the training
+set whose gradient, before clipping, is a large number on its own weight and zero on everything else. It is
+sampled, clipped, summed and noised by the code that does so for every other example, so that the noisy
+gradient of its weight shows all that an adversary can learn about it.
 """
 
+import contextlib
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -41,7 +42,8 @@ class CanaryStep:
     """What one private step released.
 
     Attributes:
-        means: by name of the model's parameter, the noisy sum of clipped gradients over the expected batch size.
+        means: by name of the model's parameter, the noisy sum of clipped gradients over the expected batch
+            size.
         canaries: the noisy sums of the canaries' own weights.
         drawn: which canaries were in the batch.
     """
@@ -75,7 +77,8 @@ class Recipe:
         check_loader(self.data_loader)
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             raise ValueError(
-                "an audit runs in one process, got an initialised torch.distributed; run it in a process alone"
+                "an audit runs in one process, got an initialised torch.distributed; run it before, or in a "
+                "process of its own"
             )
 
     def run(
@@ -113,13 +116,12 @@ class Recipe:
         seen = _CanaryLoader(private.data_loader, audited)
         private = replace(private, data_loader=seen)  # type: ignore[arg-type]
         _watch(private, seen, on_step)
-        try:
+        with contextlib.suppress(Enough):
             (self.train or classify)(private)
-        except Enough:
-            pass
         if private.optimizer.num_steps == 0:
             raise ValueError(
-                "train must take at least one step of private.optimizer over private.data_loader, it took none"
+                "train must take at least one step of private.optimizer over private.data_loader, it took "
+                "none; loop over the data_loader and call optimizer.step()"
             )
         return private
 
@@ -138,7 +140,7 @@ class Recipe:
         return 0 if self.settings.get("batch_first", True) else 1
 
 
-class Enough(Exception):  # noqa: N818  it ends a run, nothing is wrong
+class Enough(Exception):
     """Raised after a step to end a run of which enough has been seen."""
 
 
@@ -196,8 +198,8 @@ class CanaryModel(nn.Module):
             shape = tuple(leaves[place].shape)
             if len(shape) <= self._dim or shape[self._dim] != len(rows):
                 raise ValueError(
-                    f"model must return tensors with a row for each of the {len(rows)} examples of a batch, got "
-                    f"one of shape {shape}; compute the loss outside the model, on the whole batch"
+                    f"model must return tensors with a row for each of the {len(rows)} examples of a batch, "
+                    f"got one of shape {shape}; compute the loss outside the model, on the whole batch"
                 )
         pushed = self.canaries((rows.clamp(min=0)).unsqueeze(1)).flatten()
         is_canary = rows != NO_CANARY

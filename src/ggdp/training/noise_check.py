@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Does every step do what the plan says? The noise of a run against its law, and its canaries against the plan.
+"""Does every step do what the plan says? The noise of a run against its law, and its canaries against the
+plan.
 
-Attacks bound epsilon from below, and where the certified epsilon is loose (beta > 2, some norms) even a step with
-half the noise stays below it. So the parts of a step are tested themselves, which works for every beta.
+Attacks bound epsilon from below, and where the certified epsilon is loose (beta > 2, some norms) even a step
+with half the noise stays below it. So the parts of a step are tested themselves, which works for every beta.
 """
 
+import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -90,14 +92,16 @@ def check_noise(
 ) -> NoiseCheck:
     """Run the first steps of a training run on gradients that are known, and test all that was added to them.
 
-    The examples of the training set are given a gradient of zero, so that what a step releases for the parameters
-    of the model is noise alone; canaries are given a large gradient on a weight of their own, so that what it
-    releases for their weights is clip_norm or nothing, plus noise. Sampling, clipping and noise are the real ones.
+    The examples of the training set are given a gradient of zero, so that what a step releases for the
+    parameters of the model is noise alone; canaries are given a large gradient on a weight of their own, so
+    that what it releases for their weights is clip_norm or nothing, plus noise. Sampling, clipping and noise
+    are the real ones.
 
     Tested are: the law of the noise, over all parameters and for each of them (Kolmogorov-Smirnov, by the
     inequality of Dvoretzky, Kiefer, Wolfowitz and Massart); its tails and its largest value; values without
-    noise; the same noise in two steps or in two parameters; the size of a clipped canary; how often canaries are
-    drawn, and whether a batch is drawn twice. Every p-value is bounded for the sample at hand, not in the limit.
+    noise; the same noise in two steps or in two parameters; the size of a clipped canary; how often canaries
+    are drawn, and whether a batch is drawn twice. Every p-value is bounded for the sample at hand, not in
+    the limit.
 
     Args:
         model: as `make_private` takes it, and so are
@@ -256,7 +260,7 @@ def _reused_between_steps(by_name: dict[str, Floats]) -> LawTest:
 def _reused_between_parameters(by_name: dict[str, Floats]) -> LawTest:
     name = "the same noise in two parameters"
     names, found = list(by_name), {}
-    for one, other in zip(names, names[1:], strict=False):
+    for one, other in itertools.pairwise(names):
         width = min(by_name[one].shape[1], by_name[other].shape[1])
         same = _signs(by_name[one][:, :width]) == _signs(by_name[other][:, :width])
         found[f"{one} and {other}"] = _binomial_p_value(int(same.sum()), same.size, 0.5)
