@@ -58,6 +58,7 @@ def audited(setting, seed=1, **more):
         "num_canaries": 20_000,
         "audit_delta": 0.05,
         "steps": 20,
+        "confidence": CONFIDENCE,
         **more,
     }
     return audit(
@@ -138,7 +139,7 @@ def test_guesses_are_not_told_by_rounding_alone():
 
 
 def test_what_one_run_shows_of_dependent_canaries_is_still_below_epsilon():
-    """With probability 2% a run reveals all of its canaries at once, and otherwise none: (0, 0.02)-private."""
+    """With probability 2% a run reveals all of its canaries at once, otherwise none: (0, 0.02)-private."""
     rng, wrong = np.random.default_rng(4), 0
     for _ in range(200):
         included = rng.random(100) < 0.5
@@ -263,9 +264,9 @@ def scale_halved(monkeypatch):
     half_the_noise(monkeypatch)
 
 
-def scale_five_percent_short(monkeypatch):
+def scale_two_percent_short(monkeypatch):
     def short(tensors, noise, generator):
-        return add_noise_(tensors, dataclasses.replace(noise, scale=0.95 * noise.scale), generator=generator)
+        return add_noise_(tensors, dataclasses.replace(noise, scale=0.98 * noise.scale), generator=generator)
 
     altered_noise(monkeypatch, short)
 
@@ -307,7 +308,7 @@ def the_tail_cut_off(monkeypatch):
 
 NOISE_FAULTS = {
     scale_halved: "law of the noise",
-    scale_five_percent_short: "law of the noise",
+    scale_two_percent_short: "scale of the noise",
     another_beta_of_equal_variance: "law of the noise",
     the_noise_of_the_first_step_again: "the same noise in two steps",
     one_bias_without_noise: "law for one parameter",

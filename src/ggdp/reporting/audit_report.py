@@ -233,8 +233,8 @@ def _settings(record: dict[str, Any]) -> dict[str, str]:
     }
     if check is not None:
         settings["tests of the steps"] = (
-            f"{len(check['tests'])} on {check['values']} numbers of {check['steps']} steps, a right run fails "
-            f"with probability {check['level']:g}"
+            f"{len(check['tests'])} on {check['values']} numbers of {check['steps']} steps; a right run fails"
+            f" with probability {check['level']:g}"
         )
         for one in check["tests"]:
             settings[one["name"]] = f"p = {one['p_value']:.3g}, {one['where']}"

@@ -98,7 +98,7 @@ def check_noise(
     are the real ones.
 
     Tested are: the law of the noise, over all parameters and for each of them (Kolmogorov-Smirnov, by the
-    inequality of Dvoretzky, Kiefer, Wolfowitz and Massart); its tails and its largest value; values without
+    inequality of Dvoretzky, Kiefer, Wolfowitz and Massart); its scale; its tails and its largest value; values without
     noise; the same noise in two steps or in two parameters; the size of a clipped canary; how often canaries
     are drawn, and whether a batch is drawn twice. Every p-value is bounded for the sample at hand, not in
     the limit.
@@ -159,6 +159,7 @@ def _tests(
     slack = rounding * _most_of_x_density(law)
     yield LawTest("law of the noise", _law_p_value(everything, law, slack), "all parameters")
     yield _worst("law for one parameter", {n: _law_p_value(part, law, slack) for n, part in by_name.items()})
+    yield _scale(everything, law, rounding)
     yield _tails(everything, law, rounding)
     yield _largest(everything, law, rounding)
     yield _worst("values without noise", {n: _zeros_p_value(part) for n, part in by_name.items()})
@@ -208,6 +209,19 @@ def _most_of_x_density(law: GeneralizedGaussian) -> float:
     """The largest x * density(x), by which a relative change of x moves the distribution function."""
     peak = law.scale * (1.0 / law.beta) ** (1.0 / law.beta)
     return peak * math.exp(float(law.logpdf(peak)))
+
+
+def _scale(values: Floats, law: GeneralizedGaussian, rounding: float) -> LawTest:
+    """(|x| / scale)^beta has the Gamma law of shape 1 / beta; sums of n of them that of shape n / beta."""
+    shape = values.size / law.beta
+    total = float((np.abs(values / law.scale) ** law.beta).sum())
+    allowed = law.beta * rounding + 1e-9
+    large = float(special.gammaincc(shape, total * (1.0 - allowed)))
+    small = float(special.gammainc(shape, total * (1.0 + allowed)))
+    seen = law.scale * (total / shape) ** (1.0 / law.beta)
+    return LawTest(
+        "scale of the noise", min(1.0, 2.0 * min(large, small)), f"about {seen:.4g} for {law.scale:.4g}"
+    )
 
 
 def _tails(values: Floats, law: GeneralizedGaussian, rounding: float) -> LawTest:
