@@ -63,7 +63,7 @@ def audited(setting, seed=1, **more):
     }
     return audit(
         model, optimizer, loader, setting.beta, 1.0, norm=setting.norm, rate=setting.rate, delta=1e-5,
-        noise_multiplier=setting.noise_multiplier, confidence=CONFIDENCE, generator=generator, **asked,
+        noise_multiplier=setting.noise_multiplier, generator=generator, **asked,
     )  # fmt: skip
 
 
@@ -248,9 +248,9 @@ def test_the_steps_of_a_right_run_pass(beta):
 
 def test_at_its_level_a_right_run_fails_no_more_often_than_stated():
     failed = sum(
-        not checked(2.0, seed, level=0.2, num_steps=4, num_canaries=100).passed for seed in range(30)
+        not checked(2.0, seed, level=0.2, num_steps=4, num_canaries=100).passed for seed in range(20)
     )
-    assert failed <= 6 + 4 * math.sqrt(30 * 0.2 * 0.8)
+    assert failed <= 4 + 4 * math.sqrt(20 * 0.2 * 0.8)
 
 
 def altered_noise(monkeypatch, change):
@@ -319,7 +319,7 @@ NOISE_FAULTS = {
 }
 
 
-@pytest.mark.parametrize("beta", [1.0, 2.0, 4.0])
+@pytest.mark.parametrize("beta", [1.5, 4.0])
 @pytest.mark.parametrize("fault", NOISE_FAULTS)
 def test_a_check_of_the_steps_names_the_fault(fault, beta, monkeypatch):
     fault(monkeypatch)
@@ -349,7 +349,7 @@ def test_a_loop_of_ones_own_over_a_dataset_of_ones_own_can_be_audited():
                 loss = nn.functional.cross_entropy(private.model(batch["x"]), batch["y"])
                 loss.backward()
                 private.optimizer.step()
-                seen.append(float(loss))
+                seen.append(loss.item())
             scheduler.step()
 
     model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))

@@ -196,7 +196,7 @@ def _numbers(fields: Fields, name: str, least: float) -> list[float]:
 
 
 def _noise_check(check: Fields) -> dict[str, Any]:
-    tests = [
+    tests: list[dict[str, Any]] = [
         {
             "name": one.text("name"),
             "p_value": one.real("p_value", least=0.0, most=1.0),

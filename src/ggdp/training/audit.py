@@ -9,7 +9,7 @@ the theorems, and says which faults which canaries find.
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,8 +25,7 @@ from ggdp.training.canaries import CanaryStep, Floats, Recipe, Train
 from ggdp.training.plan import Plan
 from ggdp.training.private import Private
 
-Method = Literal["one-run", "independent-canaries", "repeated-runs"]
-METHODS: tuple[Method, ...] = ("one-run", "independent-canaries", "repeated-runs")
+METHODS = ("one-run", "independent-canaries", "repeated-runs")
 
 ASSUMES = {
     "one-run": "nothing",
@@ -77,7 +76,7 @@ class AuditResult:
     num_guesses: int
     num_correct: int
     certified: Bounds
-    method: Method
+    method: str
     plan: Plan = field(repr=False)
     steps: int = field(repr=False)
     included: Bools = field(repr=False, compare=False)
@@ -102,7 +101,7 @@ def audit(
     clip_norm: float,
     *,
     train: Train | None = None,
-    method: Method = "one-run",
+    method: str = "one-run",
     num_canaries: int = 1000,
     confidence: float = 0.95,
     audit_delta: float | None = None,
@@ -194,7 +193,7 @@ def _repeated(
     included = coins.random(num_runs) < 0.5
     scores = []
     longest: Private | None = None
-    for is_in in included:
+    for is_in in included.tolist():
         adversary = Adversary(1)
         private = recipe.run(1, np.arange(int(is_in)), adversary.see, generator=_child(generator))
         scores.append(adversary.scores)
@@ -203,6 +202,8 @@ def _repeated(
         if longest is None or private.optimizer.num_steps > longest.optimizer.num_steps:
             longest = private  # a loop may stop early; the claim is that of the longest run
     fewest = min(len(found) for found in scores)
+    if longest is None:
+        raise ValueError("num_canaries must be at least 1, got no run")
     return longest, included, np.concatenate([found[:fewest] for found in scores], axis=1)
 
 
@@ -363,8 +364,10 @@ def separated_guesses(scores: Floats, included: Bools, *, delta: float, confiden
         for above in (True, False)
         for threshold in np.quantile(row[:first], _THRESHOLDS)
     ]
-    best = max(choices, key=lambda choice: tested(*choice, slice(None, first)).lower_epsilon)
-    return tested(*best, slice(first, None))
+    row, above, threshold = max(
+        choices, key=lambda choice: tested(choice[0], choice[1], choice[2], slice(None, first)).lower_epsilon
+    )
+    return tested(row, above, threshold, slice(first, None))
 
 
 def separated_lower_epsilon(

@@ -206,7 +206,9 @@ class CanaryModel(nn.Module):
         ordinary = torch.zeros_like(is_canary) if self._silent else ~is_canary
         for number, place in enumerate(where):
             push = self._push if number == 0 else 0.0
-            leaves[place] = _Push.apply(leaves[place], pushed, ordinary, is_canary, push, self._dim)
+            leaves[place] = _Push.apply(  # type: ignore[no-untyped-call]
+                leaves[place], pushed, ordinary, is_canary, push, self._dim
+            )
         return pytree.tree_unflatten(leaves, spec)
 
 

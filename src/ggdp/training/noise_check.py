@@ -98,10 +98,10 @@ def check_noise(
     are the real ones.
 
     Tested are: the law of the noise, over all parameters and for each of them (Kolmogorov-Smirnov, by the
-    inequality of Dvoretzky, Kiefer, Wolfowitz and Massart); its scale; its tails and its largest value; values without
-    noise; the same noise in two steps or in two parameters; the size of a clipped canary; how often canaries
-    are drawn, and whether a batch is drawn twice. Every p-value is bounded for the sample at hand, not in
-    the limit.
+    inequality of Dvoretzky, Kiefer, Wolfowitz and Massart); its scale; its tails and its largest value;
+    values without noise; the same noise in two steps or in two parameters; the size of a clipped canary; how
+    often canaries are drawn, and whether a batch is drawn twice. Every p-value is bounded for the sample at
+    hand, not in the limit.
 
     Args:
         model: as `make_private` takes it, and so are
@@ -208,7 +208,7 @@ def _law_p_value(values: Floats, law: GeneralizedGaussian, slack: float) -> floa
 def _most_of_x_density(law: GeneralizedGaussian) -> float:
     """The largest x * density(x), by which a relative change of x moves the distribution function."""
     peak = law.scale * (1.0 / law.beta) ** (1.0 / law.beta)
-    return peak * math.exp(float(law.logpdf(peak)))
+    return float(peak * math.exp(float(law.logpdf(peak))))
 
 
 def _scale(values: Floats, law: GeneralizedGaussian, rounding: float) -> LawTest:
