@@ -27,7 +27,7 @@ SETTINGS = [
     (1.5, "matched", 0.5, 0.05),
     (2.0, 2.0, 0.6, 0.05),
     (2.0, 2.0, 1.0, 1.0),
-    (3.0, 2.0, 1.0, 1.0),
+    (3.0, 2.0, 0.6, 0.05),
 ]
 
 
@@ -72,7 +72,8 @@ def audited(setting: tuple, fault: str, seed: int, canaries: int) -> AuditResult
         return audit(
             model, torch.optim.SGD(model.parameters(), lr=0.1), DataLoader(data, batch_size=5), beta, 1.0,
             norm=norm, noise_multiplier=noise_multiplier, rate=rate, steps=20 if rate < 1.0 else 1,
-            delta=1e-5, method="independent-canaries", num_canaries=canaries, audit_delta=0.05, confidence=0.999,
+            delta=1e-5, method="independent-canaries", num_canaries=canaries, audit_delta=0.05,
+            confidence=0.999,
             generator=generator,
         )  # fmt: skip
 

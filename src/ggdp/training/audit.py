@@ -198,7 +198,7 @@ def _repeated(
         private = recipe.run(1, np.arange(int(is_in)), adversary.see, generator=_child(generator))
         scores.append(adversary.scores)
         if longest is None:
-            recipe = recipe.with_noise_of(private)
+            recipe = recipe.with_settings(noise=private.plan.noise)
         if longest is None or private.optimizer.num_steps > longest.optimizer.num_steps:
             longest = private  # a loop may stop early; the claim is that of the longest run
     fewest = min(len(found) for found in scores)

@@ -25,6 +25,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
 from ggdp import arguments
 from ggdp.accounting.budget import BudgetExceededError
+from ggdp.distributions import GeneralizedGaussian
 from ggdp.training.poisson_batches import check_loader
 from ggdp.training.private import Private, make_private
 
@@ -46,11 +47,13 @@ class CanaryStep:
             size.
         canaries: the noisy sums of the canaries' own weights.
         drawn: which canaries were in the batch.
+        num_examples: how many other examples were in it.
     """
 
     means: dict[str, Tensor]
     canaries: Floats
     drawn: Choice
+    num_examples: int
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,7 @@ class Recipe:
         included: Choice,
         on_step: Callable[[Private, CanaryStep], None],
         *,
-        silent: bool = False,
+        loudness: float = 1.0,
         generator: Any = None,
     ) -> Private:
         """Train once with canaries; `on_step` is called after every private step.
@@ -96,11 +99,11 @@ class Recipe:
             num_canaries: how many weights are added.
             included: which canaries are in the training set.
             on_step: sees the run and what the step released. It may raise `Enough` to end the run.
-            silent: let all examples but the canaries have a gradient of zero.
+            loudness: a factor of the gradients of all examples but the canaries, before clipping.
             generator: of batches and noise, as in `make_private`.
         """
         model, optimizer = copy.deepcopy((self.model, self.optimizer))
-        audited = CanaryModel(model, num_canaries, self._push, self._batch_dim, silent=silent)
+        audited = CanaryModel(model, num_canaries, self._push, self._batch_dim, loudness=loudness)
         optimizer.add_param_group({"params": list(audited.canaries.parameters())})
         loader = self.data_loader
         dataset, collate = with_canaries(loader.dataset, included, loader.collate_fn)
@@ -125,11 +128,12 @@ class Recipe:
             )
         return private
 
-    def with_noise_of(self, private: Private) -> "Recipe":
-        """The same with the noise that a first run has calibrated, and without a budget."""
-        asked = ("target_epsilon", "scale", "noise_multiplier", "max_epsilon")
+    def with_settings(self, *, noise: GeneralizedGaussian, **settings: Any) -> "Recipe":
+        """The same with this noise, without a budget, and with other settings of the sampler."""
+        asked = ["target_epsilon", "scale", "noise_multiplier", "max_epsilon"]
+        asked += ["batch_size"] * ("rate" in settings) + ["epochs"] * ("steps" in settings)
         kept = {name: value for name, value in self.settings.items() if name not in asked}
-        return replace(self, settings={**kept, "noise": private.plan.noise})
+        return replace(self, settings={**kept, "noise": noise, **settings})
 
     @property
     def _push(self) -> float:
@@ -170,7 +174,7 @@ class CanaryModel(nn.Module):
     """
 
     def __init__(
-        self, model: nn.Module, num_canaries: int, push: float, dim: int, *, silent: bool = False
+        self, model: nn.Module, num_canaries: int, push: float, dim: int, *, loudness: float = 1.0
     ) -> None:
         super().__init__()
         first = next((tensor for tensor in model.parameters() if tensor.requires_grad), None)
@@ -180,7 +184,7 @@ class CanaryModel(nn.Module):
         self.canaries = nn.Embedding(num_canaries, 1, device=first.device, dtype=first.dtype)
         nn.init.zeros_(self.canaries.weight)
         self.rows: Tensor | None = None  # which canary each row of the batch is, or NO_CANARY
-        self._push, self._dim, self._silent = push, dim, silent
+        self._push, self._dim, self._loudness = push, dim, loudness
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The output of the model inside."""
@@ -203,11 +207,10 @@ class CanaryModel(nn.Module):
                 )
         pushed = self.canaries((rows.clamp(min=0)).unsqueeze(1)).flatten()
         is_canary = rows != NO_CANARY
-        ordinary = torch.zeros_like(is_canary) if self._silent else ~is_canary
         for number, place in enumerate(where):
             push = self._push if number == 0 else 0.0
             leaves[place] = _Push.apply(  # type: ignore[no-untyped-call]
-                leaves[place], pushed, ordinary, is_canary, push, self._dim
+                leaves[place], pushed, is_canary, push, self._loudness, self._dim
             )
         return pytree.tree_unflatten(leaves, spec)
 
@@ -217,20 +220,22 @@ class _Push(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, output: Tensor, pushed: Tensor, ordinary: Tensor, is_canary: Tensor, push: float, dim: int
+        ctx: Any, output: Tensor, pushed: Tensor, is_canary: Tensor, push: float, loudness: float, dim: int
     ) -> Tensor:
-        ctx.save_for_backward(ordinary, is_canary)
-        ctx.push, ctx.dim, ctx.dtype = push, dim, pushed.dtype
+        ctx.save_for_backward(is_canary)
+        ctx.push, ctx.loudness, ctx.dim, ctx.dtype = push, loudness, dim, pushed.dtype
         return output.view_as(output)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
         (cotangent,) = cotangents
-        ordinary, is_canary = ctx.saved_tensors
+        (is_canary,) = ctx.saved_tensors
         shape = [1] * cotangent.dim()
-        shape[ctx.dim] = len(ordinary)
-        # Not a product: a canary's own loss may be infinite.
-        kept = torch.where(ordinary.view(shape), cotangent, torch.zeros_like(cotangent))
+        shape[ctx.dim] = len(is_canary)
+        nothing = torch.zeros_like(cotangent)
+        # Not a product with 0: a loss that does not matter here may be infinite.
+        others = cotangent * ctx.loudness if ctx.loudness else nothing
+        kept = torch.where(is_canary.view(shape), nothing, others)
         return kept, is_canary.to(ctx.dtype) * ctx.push, None, None, None, None
 
 
@@ -306,7 +311,8 @@ def _watch(private: Private, loader: _CanaryLoader, on_step: Callable[[Private, 
             loader.drawn.clear()
             own = means.pop(_CANARIES).flatten().double().cpu().numpy() * private.plan.expected_batch_size
             inside = {name.removeprefix("model."): mean for name, mean in means.items()}
-            on_step(private, CanaryStep(inside, own, drawn[drawn != NO_CANARY]))
+            canaries = drawn[drawn != NO_CANARY]
+            on_step(private, CanaryStep(inside, own, canaries, len(drawn) - len(canaries)))
         return result
 
     optimizer.step = MethodType(watched, optimizer)  # type: ignore[method-assign]

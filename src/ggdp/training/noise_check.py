@@ -8,6 +8,7 @@ with half the noise stays below it. So the parts of a step are tested themselves
 
 import itertools
 import math
+import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,6 +31,8 @@ _MOST_VALUES = 200_000  # of one parameter and step; a larger one is read at eve
 _ZERO_PROB = 2.0**-20  # that noise rounds to exactly 0; in float32 it is much smaller
 _CLIP_MARGIN = 2.0**-8  # by which a clipped gradient may lie below clip_norm, as a share: float32 with TF32
 _FEWEST_IN_TAIL = 20.0
+_LOUD = 2.0**12  # factor of gradients that are to be clipped
+_CLIP_SLACK = 1e-3  # rounding of sums that hold noise
 
 
 @dataclass(frozen=True)
@@ -100,8 +103,9 @@ def check_noise(
     Tested are: the law of the noise, over all parameters and for each of them (Kolmogorov-Smirnov, by the
     inequality of Dvoretzky, Kiefer, Wolfowitz and Massart); its scale; its tails and its largest value;
     values without noise; the same noise in two steps or in two parameters; the size of a clipped canary; how
-    often canaries are drawn, and whether a batch is drawn twice. Every p-value is bounded for the sample at
-    hand, not in the limit.
+    often canaries are drawn, and whether a batch is drawn twice; and, in two more short runs, the size of
+    your own examples' gradients when they are clipped. Every p-value is bounded for the sample at hand, not
+    in the limit.
 
     Args:
         model: as `make_private` takes it, and so are
@@ -135,11 +139,14 @@ def check_noise(
         if len(steps) == num_steps:
             raise Enough
 
-    private = recipe.run(num_canaries, np.arange(num_canaries), note, silent=True, generator=generator)
+    private = recipe.run(num_canaries, np.arange(num_canaries), note, loudness=0.0, generator=generator)
     clipped = not settings.get("per_layer", False)  # else a canary is held to its layer's share of clip_norm
     dtype = next(private.model.parameters()).dtype
     by_name = {name: np.stack([noise[name] for noise in noises]) for name in noises[0]}
-    tests = _tests(private.plan, by_name, steps, clipped, float(torch.finfo(dtype).eps))
+    tests = [
+        *_tests(private.plan, by_name, steps, clipped, float(torch.finfo(dtype).eps)),
+        _clipped_examples(recipe, private.plan, num_steps, generator),
+    ]
     values = sum(part.size for part in by_name.values()) + num_canaries * len(steps)
     return NoiseCheck(tuple(tests), level, private.plan.noise, len(steps), values)
 
@@ -183,6 +190,42 @@ def _tests(
         _binomial_p_value(again, chances, plan.rate),
         f"{again} of {chances} drawn again",
     )
+
+
+def _clipped_examples(
+    recipe: Recipe, plan: Plan, num_steps: int, generator: torch.Generator | None
+) -> LawTest:
+    """Steps on about one of the user's own examples: the sum of k of them is at most k clip_norm long.
+
+    Two runs from one seed draw the same batches and the same noise. In one the examples have a gradient of
+    zero, in the other a large one, so that all are clipped; the difference is the sum without its noise.
+    """
+    seed = secrets.randbits(62) if generator is None else int(torch.randint(2**62, (), generator=generator))
+    apart = recipe.with_settings(
+        noise=plan.noise, norm=plan.norm, rate=1.0 / plan.num_examples, steps=num_steps, alongside=()
+    )
+    sums: tuple[list[torch.Tensor], list[torch.Tensor]] = ([], [])
+    counts: list[int] = []
+    for loudness, seen in zip((0.0, _LOUD), sums, strict=True):
+
+        def note(private: Private, step: CanaryStep, seen: list[torch.Tensor] = seen) -> None:
+            flat = torch.cat([mean.detach().double().flatten() for mean in step.means.values()])
+            seen.append(flat * private.plan.expected_batch_size)
+            if seen is sums[1]:
+                counts.append(step.num_examples)
+            if len(seen) == num_steps:
+                raise Enough
+
+        again = torch.Generator().manual_seed(seed)
+        apart.run(1, np.empty(0, np.int64), note, loudness=loudness, generator=again)
+    lengths = [
+        (float(torch.linalg.vector_norm(loud - silent, plan.p)) / (count * plan.clip_norm), count)
+        for silent, loud, count in zip(*sums, counts, strict=True)
+        if count
+    ]
+    longest, count = max(lengths, default=(0.0, 0))
+    told = f"{longest:.4g} clip_norm for each of {count}" if lengths else "no example was drawn"
+    return LawTest("clipped examples", 1.0 if longest <= 1.0 + _CLIP_SLACK else 0.0, told)
 
 
 def _worst(name: str, p_values: dict[str, float]) -> LawTest:
