@@ -160,6 +160,7 @@ def test_a_right_run_shows_less_than_it_claims_but_not_nothing(setting, seed):
     assert found.is_consistent
     assert 0.2 * found.certified.upper < found.lower_epsilon <= found.certified.upper
     assert found.num_correct <= found.num_guesses <= found.num_canaries == 20_000
+    assert found.plan.num_examples == 50  # public, whatever the coins
     assert found.steps == 20
 
 

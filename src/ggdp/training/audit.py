@@ -285,7 +285,7 @@ def one_run_lower_epsilon(
 ) -> float:
     """Epsilon at `delta` is at least this, if so many guesses about canaries in one run were right.
 
-    Steinke, Nasr and Jagielski (2023), Theorem 5.2 and Appendix D; docs/audit.md states it. The numbers below
+    Steinke, Nasr and Jagielski (2023), section 5 and Appendix D; docs/audit.md states it. The numbers below
     are one example of the authors', who print 0.673.
 
     >>> round(one_run_lower_epsilon(1000, 100, 75, delta=1e-4, confidence=0.95), 3)

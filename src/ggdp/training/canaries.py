@@ -107,14 +107,15 @@ class Recipe:
         optimizer.add_param_group({"params": list(audited.canaries.parameters())})
         loader = self.data_loader
         dataset, collate = with_canaries(loader.dataset, included, loader.collate_fn)
-        public = {"num_examples": len(loader.dataset)}  # type: ignore[arg-type]
+        size = self.settings.get("num_examples")  # public, and the same whatever the coins
+        size = len(loader.dataset) if size is None else size  # type: ignore[arg-type]
         private = make_private(
             audited,
             optimizer,
             DataLoader(
                 dataset, batch_size=loader.batch_size, collate_fn=collate, num_workers=loader.num_workers
             ),
-            **{**public, **self.settings, "generator": generator},
+            **{**self.settings, "num_examples": size, "generator": generator},
         )
         seen = _CanaryLoader(private.data_loader, audited)
         private = replace(private, data_loader=seen)  # type: ignore[arg-type]
