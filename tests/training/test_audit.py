@@ -6,6 +6,7 @@ The faults are planted in the real path: in the noise, the clipping and the samp
 """
 
 import dataclasses
+import itertools
 import math
 
 import mpmath
@@ -92,7 +93,8 @@ def test_a_p_value_is_at_least_the_exact_one_and_hardly_more(canaries, guesses, 
             return mpmath.binomial(guesses, k) * success**k * (1 - success) ** (guesses - k)
 
         tail = mpmath.fsum(mass(k) for k in range(correct, guesses + 1))
-        below = [mpmath.fsum(mass(correct - j) for j in range(1, i + 1)) / i for i in range(1, correct + 1)]
+        sums = itertools.accumulate(mass(correct - i) for i in range(1, correct + 1))
+        below = [total / i for i, total in enumerate(sums, start=1)]
         exact = tail + 2 * canaries * mpmath.mpf(delta) * max(below)
         found = one_run_p_value(canaries, guesses, correct, epsilon, delta)
         assert exact < found < exact * (1 + mpmath.mpf("2e-6"))
@@ -281,12 +283,13 @@ def another_beta_of_equal_variance(monkeypatch):
 
 
 def the_noise_of_the_first_step_again(monkeypatch):
-    kept = []
+    kept = {}
 
     def again(tensors, noise, generator):
-        if not kept:
-            kept.extend(add_noise_([torch.zeros_like(one) for one in tensors], noise, generator=generator))
-        return torch._foreach_add_(list(tensors), kept)
+        shapes = tuple(one.shape for one in tensors)
+        if shapes not in kept:
+            kept[shapes] = add_noise_([torch.zeros_like(one) for one in tensors], noise, generator=generator)
+        return torch._foreach_add_(list(tensors), list(kept[shapes]))
 
     altered_noise(monkeypatch, again)
 
