@@ -347,7 +347,7 @@ def test_a_loop_of_ones_own_over_a_dataset_of_ones_own_can_be_audited():
     seen = []
 
     def train(private):
-        scheduler = torch.optim.lr_scheduler.StepLR(private.optimizer.inner, 1)
+        scheduler = torch.optim.lr_scheduler.StepLR(private.optimizer, 1)
         for _ in range(2):
             for batch in private.data_loader:
                 assert set(batch) == {"x", "y"}

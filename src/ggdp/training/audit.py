@@ -115,11 +115,11 @@ def audit(
     the canaries that the coins put into it. Its certified epsilon is that of the run with these weights.
 
     Args:
-        model: as `make_private` takes it, and so are
-        optimizer:
-        data_loader:
-        noise:
-        clip_norm: and all further arguments under **settings.
+        model: as `make_private` takes it, before it is made private.
+        optimizer: of the model, likewise.
+        data_loader: of the training set, likewise.
+        noise: as `make_private` takes it.
+        clip_norm: likewise.
         train: a function of `Private` that trains with it, as your own loop does. If left out: gradient
             descent on batches (inputs, label) with the cross-entropy, to the end of the plan.
         method: "one-run": all canaries in one run, no assumption, weak at a delta above some 1e-4.

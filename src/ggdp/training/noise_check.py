@@ -108,11 +108,11 @@ def check_noise(
     in the limit.
 
     Args:
-        model: as `make_private` takes it, and so are
-        optimizer:
-        data_loader:
-        noise:
-        clip_norm: and all further arguments under **settings. Model and optimizer are copied.
+        model: as `make_private` takes it, before it is made private.
+        optimizer: of the model, likewise.
+        data_loader: of the training set, likewise.
+        noise: as `make_private` takes it.
+        clip_norm: likewise.
         train: as for `audit`.
         num_canaries: how many; they are all in the training set.
         num_steps: the run ends after so many.
