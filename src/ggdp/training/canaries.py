@@ -117,9 +117,10 @@ class Recipe:
             ),
             **{**self.settings, "num_examples": size, "generator": generator},
         )
-        seen = _CanaryLoader(private.data_loader, audited)
-        private = replace(private, data_loader=seen)  # type: ignore[arg-type]
-        _watch(private, seen, on_step)
+        marking = _Marking(audited, self._batch_dim)
+        seen = _CanaryLoader(private.data_loader, marking)
+        private = replace(private, model=marking, data_loader=seen)  # type: ignore[arg-type]
+        _watch(private, audited, seen, on_step)
         with contextlib.suppress(Enough):
             (self.train or classify)(private)
         if private.optimizer.num_steps == 0:
@@ -184,36 +185,47 @@ class CanaryModel(nn.Module):
         self.model = model
         self.canaries = nn.Embedding(num_canaries, 1, device=first.device, dtype=first.dtype)
         nn.init.zeros_(self.canaries.weight)
-        self.rows: Tensor | None = None  # which canary each row of the batch is, or NO_CANARY
         self._push, self._dim, self._loudness = push, dim, loudness
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The output of the model inside."""
+    def forward(self, rows: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """The output of the model inside; `rows` says which canary each example is, or NO_CANARY."""
         output = self.model(*args, **kwargs)
-        if not (self.training and torch.is_grad_enabled()) or self.rows is None:
-            return output
         leaves, spec = pytree.tree_flatten(output)
         where = [
             place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor) and leaf.requires_grad
         ]
         if not where:
             return output
-        rows = self.rows.to(self.canaries.weight.device)
+        is_canary = rows.flatten() != NO_CANARY
         for place in where:
             shape = tuple(leaves[place].shape)
-            if len(shape) <= self._dim or shape[self._dim] != len(rows):
+            if len(shape) <= self._dim or shape[self._dim] != len(is_canary):
                 raise ValueError(
-                    f"model must return tensors with a row for each of the {len(rows)} examples of a batch, "
-                    f"got one of shape {shape}; compute the loss outside the model, on the whole batch"
+                    f"model must return tensors with a row for each of the {len(is_canary)} examples of a "
+                    f"batch, got one of shape {shape}; compute the loss outside the model, on the whole batch"
                 )
-        pushed = self.canaries((rows.clamp(min=0)).unsqueeze(1)).flatten()
-        is_canary = rows != NO_CANARY
+        pushed = self.canaries(rows.clamp(min=0)).flatten()
         for number, place in enumerate(where):
             push = self._push if number == 0 else 0.0
             leaves[place] = _Push.apply(  # type: ignore[no-untyped-call]
                 leaves[place], pushed, is_canary, push, self._loudness, self._dim
             )
         return pytree.tree_unflatten(leaves, spec)
+
+
+class _Marking(nn.Module):
+    """What a training loop calls: hands the marks of the batch at hand to the model, beside its inputs."""
+
+    def __init__(self, audited: CanaryModel, dim: int) -> None:
+        super().__init__()
+        self.audited, self._dim = audited, dim
+        self.rows: Tensor | None = None
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        if not (self.training and torch.is_grad_enabled()) or self.rows is None:
+            return self.audited.model(*args, **kwargs)
+        rows = self.rows.to(self.audited.canaries.weight.device)
+        return self.audited(rows.unsqueeze(1 - self._dim), *args, **kwargs)
 
 
 class _Push(torch.autograd.Function):
@@ -280,7 +292,7 @@ class _MarkedCollate:
 class _CanaryLoader:
     """The private loader: takes the canaries' marks off every batch and hands them to the model."""
 
-    def __init__(self, loader: Any, model: CanaryModel) -> None:
+    def __init__(self, loader: Any, model: _Marking) -> None:
         self._loader, self._model = loader, model
         self.drawn: list[Tensor] = []  # the marks of the parts of the logical batch so far
 
@@ -298,10 +310,15 @@ class _CanaryLoader:
             yield rest[0] if type(self._loader.dataset) is _Marked else rest
 
 
-def _watch(private: Private, loader: _CanaryLoader, on_step: Callable[[Private, CanaryStep], None]) -> None:
+def _watch(
+    private: Private,
+    model: CanaryModel,
+    loader: _CanaryLoader,
+    on_step: Callable[[Private, CanaryStep], None],
+) -> None:
     """Call `on_step` after every logical step of the optimizer."""
     optimizer, step = private.optimizer, private.optimizer.step
-    named = [(name, tensor) for name, tensor in private.model.named_parameters() if tensor.requires_grad]
+    named = [(name, tensor) for name, tensor in model.named_parameters() if tensor.requires_grad]
 
     def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
         before = self.num_steps
