@@ -14,7 +14,8 @@ from ggdp.reporting.run_report import reports_of
 Source = Annotated[
     Path,
     typer.Argument(
-        help="What --json printed, of epsilon, delta, curve, calibrate, pate or train.", metavar="RECORD"
+        help="What --json printed, of epsilon, delta, curve, calibrate, pate, train or audit.",
+        metavar="RECORD",
     ),
 ]
 Html = Annotated[Path, typer.Option("--html", help="The HTML file to write.")]

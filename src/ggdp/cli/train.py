@@ -145,23 +145,19 @@ def train(
 
     if plot is not None:
         import matplotlib  # noqa: F401  before any work, so that its absence is told at once
-    _check_choices(epsilon, noise_multiplier, data, synthetic, checkpoint, resume)
-    _check_places(device, {"--record": record, "--plot": plot})
+    check_choices(epsilon, noise_multiplier, data, synthetic, checkpoint, resume)
+    check_places(device, {"--record": record, "--plot": plot})
     settings = RunSettings(
         beta=beta, norm=norm, target_epsilon=epsilon, noise_multiplier=noise_multiplier, delta=delta,
         clip_norm=clip, rate=rate, batch_size=batch_size, steps=steps, epochs=epochs,
         learning_rate=learning_rate, momentum=momentum, patience=patience,
         averages=() if average is None else (average,), physical_batch_size=physical_batch,
     )  # fmt: skip
-    source = torch.Generator()
-    if seed is None:
-        source.seed()
-    else:
-        source.manual_seed(seed)
+    source = source_of(seed)
     kept = None if checkpoint is None else checkpoint / "preprocessing.json"
-    loaded = _loaded(task, data, synthetic, vocabulary, device, source, seed, kept)
-    noise = None if seed is None else torch.Generator().manual_seed(_drawn(source))
-    weights = torch.Generator().manual_seed(_drawn(source))
+    loaded = loaded_task(task, data, synthetic, vocabulary, device, source, seed, kept)
+    noise = None if seed is None else torch.Generator().manual_seed(drawn(source))
+    weights = torch.Generator().manual_seed(drawn(source))
     run = prepare(loaded, settings, generator=noise, weights=weights)
     report = _run(run, checkpoint, resume, quiet=json)
     asked = {"seed": seed, "learning_rate": run.private.optimizer.param_groups[0]["lr"],
@@ -180,7 +176,19 @@ def train(
         _print(found)
 
 
-def _check_choices(
+def source_of(seed: int | None) -> Any:
+    """A torch generator from the seed, or from the system's entropy."""
+    import torch
+
+    source = torch.Generator()
+    if seed is None:
+        source.seed()
+    else:
+        source.manual_seed(seed)
+    return source
+
+
+def check_choices(
     epsilon: float | None,
     noise_multiplier: float | None,
     data: Path | None,
@@ -188,6 +196,7 @@ def _check_choices(
     checkpoint: Path | None,
     resume: bool,
 ) -> None:
+    """Refuse options that say too little or too much."""
     if (epsilon is None) == (noise_multiplier is None):
         got = "none" if epsilon is None else "both"
         raise ValueError(f"exactly one of --epsilon and --noise-multiplier must be given, got {got}")
@@ -197,7 +206,7 @@ def _check_choices(
         raise ValueError("--resume needs --checkpoint, the folder of the run to go on with")
 
 
-def _check_places(device: str, files: dict[str, Path | None]) -> None:
+def check_places(device: str, files: dict[str, Path | None]) -> None:
     """Refuse before the work what would fail after it."""
     import torch
 
@@ -211,7 +220,7 @@ def _check_places(device: str, files: dict[str, Path | None]) -> None:
         raise ValueError(f"--device must be one that PyTorch can use, got {device!r}: {reason}") from None
 
 
-def _loaded(
+def loaded_task(
     task: str,
     data: Path | None,
     synthetic: bool,
@@ -221,18 +230,20 @@ def _loaded(
     seed: int | None,
     kept: Path | None,
 ) -> "Task":
+    """The task that the options name."""
     import numpy as np
 
     from ggdp.training.tasks import load_task
 
-    rng = None if seed is None else np.random.default_rng(_drawn(source))
+    rng = None if seed is None else np.random.default_rng(drawn(source))
     return load_task(
         task, data=data, synthetic=synthetic, generator=source, rng=rng, device=device, vocabulary=vocabulary,
         kept=kept,
     )  # fmt: skip
 
 
-def _drawn(source: Any) -> int:
+def drawn(source: Any) -> int:
+    """A seed for a generator of its own."""
     import torch
 
     return int(torch.randint(2**62, (), generator=source))

@@ -4,17 +4,19 @@
 from collections.abc import Callable
 
 from ggdp.reporting.answer_report import answer_report, calibration_report
+from ggdp.reporting.audit_report import audit_report
 from ggdp.reporting.curve_report import curve_report
 from ggdp.reporting.pate_report import pate_report
 from ggdp.reporting.record_fields import Fields
 from ggdp.reporting.report import Report
 from ggdp.reporting.training_report import training_report
 
-KNOWN = "epsilon, delta, curve, calibrate, pate or train"
+KNOWN = "epsilon, delta, curve, calibrate, pate, train or audit"
 
 _READERS: tuple[tuple[frozenset[str], Callable[[Fields], Report]], ...] = (
     (frozenset({"publishable", "private"}), pate_report),
     (frozenset({"plan", "rows"}), training_report),
+    (frozenset({"lower_epsilon", "certified"}), audit_report),
     (frozenset({"curve", "adjacency"}), curve_report),
     (frozenset({"target", "achieved"}), calibration_report),
     (frozenset({"epsilon", "delta", "method", "adjacency"}), answer_report),

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """beta-DP-SGD: train any PyTorch model with Generalized Gaussian noise and l_p clipping."""
 
+from ggdp.training.audit import AuditResult, audit
 from ggdp.training.checkpoint import Checkpoint, CheckpointError
 from ggdp.training.clipping import NonFiniteGradientError, UnsupportedModelError
 from ggdp.training.fit import accuracy_on, fit
+from ggdp.training.noise_check import NoiseCheck, check_noise
 from ggdp.training.optimizer import PrivateOptimizer
 from ggdp.training.plan import Plan, plan_training
 from ggdp.training.poisson_batches import NotPoissonError, PoissonBatches
@@ -11,10 +13,12 @@ from ggdp.training.private import Private, make_private
 from ggdp.training.report import EpochRow, FitReport
 
 __all__ = [
+    "AuditResult",
     "Checkpoint",
     "CheckpointError",
     "EpochRow",
     "FitReport",
+    "NoiseCheck",
     "NonFiniteGradientError",
     "NotPoissonError",
     "Plan",
@@ -23,6 +27,8 @@ __all__ = [
     "PrivateOptimizer",
     "UnsupportedModelError",
     "accuracy_on",
+    "audit",
+    "check_noise",
     "fit",
     "make_private",
     "plan_training",
