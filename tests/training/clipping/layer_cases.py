@@ -111,7 +111,10 @@ class Positions(nn.Module):
         self.positions = nn.Embedding(6, 4)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        return torch.tanh(self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1]).unsqueeze(0)))
+        return torch.tanh(
+            self.tokens(tokens)
+            + self.positions(torch.arange(tokens.shape[1], device=tokens.device).unsqueeze(0))
+        )
 
 
 class LowRank(nn.Module):
@@ -150,7 +153,7 @@ class SelfAttention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         length = x.shape[1]
-        causal = torch.triu(torch.ones(length, length, dtype=torch.bool), 1)
+        causal = torch.triu(torch.ones(length, length, dtype=torch.bool, device=x.device), 1)
         padding = x[:, :, 0] > 1.5
         padding[:, 0] = False
         output, _ = self.attention(

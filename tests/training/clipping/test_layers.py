@@ -75,7 +75,8 @@ def test_the_stand_in_computes_what_the_layer_computes(case: LayerCase, device: 
     model, inputs, _ = _prepared(case, device)
     plain = model(*inputs)
     gradients = ExampleGradients(model, batch_first=case.batch_dim == 0)
-    torch.testing.assert_close(model(*inputs), plain, rtol=1e-5, atol=1e-6)
+    tolerance = 1e-5 if device == "cpu" else 1e-4  # cuDNN has recurrent layers of its own
+    torch.testing.assert_close(model(*inputs), plain, rtol=tolerance, atol=0.1 * tolerance)
     gradients.detach()
 
 

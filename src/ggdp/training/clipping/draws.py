@@ -7,8 +7,10 @@ which every draw is kept; `Replaying` is a context in which the draws are handed
 whole or only the part that belongs to one example. A model whose draws cannot be seen this way is refused.
 """
 
+import inspect
 import math
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -289,83 +291,44 @@ def _attention(
     )
 
 
-def _multihead(
-    mode: _Seen,
-    func: Callable[..., Any],
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    embed_dim_to_check: int,
-    num_heads: int,
-    in_proj_weight: Tensor | None,
-    in_proj_bias: Tensor | None,
-    bias_k: Tensor | None,
-    bias_v: Tensor | None,
-    add_zero_attn: bool,
-    dropout_p: float,
-    out_proj_weight: Tensor,
-    out_proj_bias: Tensor | None,
-    training: bool = True,
-    key_padding_mask: Tensor | None = None,
-    need_weights: bool = True,
-    attn_mask: Tensor | None = None,
-    use_separate_proj_weight: bool = False,
-    *args: Any,
-    average_attn_weights: bool = True,
-    is_causal: bool = False,
-    **kwargs: Any,
-) -> Any:
+_MULTIHEAD = inspect.signature(F.multi_head_attention_forward)
+
+
+def _multihead(mode: _Seen, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """F.multi_head_attention_forward of plain attention with dropout; other kinds stay out of sight."""
-
-    def native() -> Any:
-        return func(
-            query,
-            key,
-            value,
-            embed_dim_to_check,
-            num_heads,
-            in_proj_weight,
-            in_proj_bias,
-            bias_k,
-            bias_v,
-            add_zero_attn,
-            dropout_p,
-            out_proj_weight,
-            out_proj_bias,
-            training,
-            key_padding_mask,
-            need_weights,
-            attn_mask,
-            use_separate_proj_weight,
-            *args,
-            average_attn_weights=average_attn_weights,
-            is_causal=is_causal,
-            **kwargs,
-        )
-
-    plain = bias_k is None and bias_v is None and not add_zero_attn and not use_separate_proj_weight
-    if not (training and dropout_p > 0.0 and plain and query.dim() == 3 and not args):
-        return native()
-    weight = in_proj_weight
-    assert weight is not None
+    bound = _MULTIHEAD.bind(*args, **kwargs)
+    bound.apply_defaults()
+    given = SimpleNamespace(**bound.arguments)
+    unusual = given.add_zero_attn or given.use_separate_proj_weight or given.static_k is not None
+    is_plain = given.bias_k is None and given.static_v is None and not unusual and given.query.dim() == 3
+    if not (given.training and given.dropout_p > 0.0 and is_plain):
+        return func(*args, **kwargs)
 
     def apply(kept: Tensor) -> Any:
-        biases = (None, None, None) if in_proj_bias is None else in_proj_bias.chunk(3)
+        bias = given.in_proj_bias
+        biases = (None, None, None) if bias is None else bias.chunk(3)
+        inputs, weights = (given.query, given.key, given.value), given.in_proj_weight.chunk(3)
         q, k, v = (
-            F.linear(each, part, bias).view(*each.shape[:2], num_heads, -1).permute(1, 2, 0, 3)
-            for each, part, bias in zip((query, key, value), weight.chunk(3), biases, strict=True)
+            F.linear(each, part, bias).view(*each.shape[:2], given.num_heads, -1).permute(1, 2, 0, 3)
+            for each, part, bias in zip(inputs, weights, biases, strict=True)
         )  # (n, heads, length, head_dim)
-        mask = merged_mask(attn_mask, key_padding_mask, q)
+        mask = merged_mask(given.attn_mask, given.key_padding_mask, q)
         scores = q @ k.transpose(2, 3) / math.sqrt(q.shape[-1])
-        weights = (scores if mask is None else scores + mask).softmax(dim=-1) * kept
-        mixed = (weights @ v).permute(2, 0, 1, 3).flatten(2)
-        output = F.linear(mixed, out_proj_weight, out_proj_bias)
-        if not need_weights:
+        looks = (scores if mask is None else scores + mask).softmax(dim=-1) * kept
+        mixed = (looks @ v).permute(2, 0, 1, 3).flatten(2)
+        output = F.linear(mixed, given.out_proj_weight, given.out_proj_bias)
+        if not given.need_weights:
             return output, None
-        return output, weights.mean(dim=1) if average_attn_weights else weights
+        return output, looks.mean(dim=1) if given.average_attn_weights else looks
 
-    shape = torch.Size((query.shape[1], num_heads, query.shape[0], key.shape[0]))
-    return mode.seen(native, lambda: F.dropout(query.new_ones(shape), dropout_p), shape, apply)
+    length, n, _ = given.query.shape
+    shape = torch.Size((n, given.num_heads, length, given.key.shape[0]))
+    return mode.seen(
+        lambda: func(*args, **kwargs),
+        lambda: F.dropout(given.query.new_ones(shape), given.dropout_p),
+        shape,
+        apply,
+    )
 
 
 def merged_mask(attn_mask: Tensor | None, padding: Tensor | None, q: Tensor) -> Tensor | None:
