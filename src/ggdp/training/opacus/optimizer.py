@@ -190,6 +190,8 @@ class GGOptimizer(DPOptimizer):  # type: ignore[misc]
             _check_processed_flag(parameter.summed_grad)  # of a step whose sums zero_grad has not cleared
         gradients = [self._get_flat_grad_sample(parameter) for parameter in parameters]
         self._check_shapes(parameters, gradients)
+        if self.inspector is not None:
+            self.inspector.verify(parameters)
         self._check_bound(len(gradients[0]))
         factors = self._clip_factors(gradients)
         for parameter, gradient, factor in zip(parameters, gradients, factors, strict=True):
@@ -285,8 +287,6 @@ class GGOptimizer(DPOptimizer):  # type: ignore[misc]
 
     def _clipping_error(self) -> NonFiniteGradientError | None:
         try:
-            if self.inspector is not None:
-                self.inspector.verify(self.params)
             self.clip_and_accumulate()
         except NonFiniteGradientError as error:
             return error

@@ -99,7 +99,6 @@ class SpotCheck:
         num_examples = max((len(gradient) for gradient in gradients.values()), default=0)
         if not self._left or not num_examples:
             return
-        self._left -= 1
         if not calls:
             raise ValueError(
                 "the model must be called as a whole for its gradients to be checked, got a backward pass through "
@@ -109,6 +108,7 @@ class SpotCheck:
             self._compare(gradients, calls, index, num_examples)
         for call in calls:
             self._check_class_weights(call, num_examples)
+        self._left -= 1
         if not self._left:
             for handle in self._handles:
                 handle.remove()
@@ -166,7 +166,7 @@ class SpotCheck:
             parameter, error = worst
             raise ValueError(
                 f"the per-example gradients of {self._names[parameter]!r} must be those of single examples, got "
-                f"ones that differ from plain autograd's by {error:.0%} in example {index} of {num_examples}: "
+                f"ones that differ from plain autograd's by {_percent(error)} in example {index} of {num_examples}: "
                 f"{_REASON}. No epsilon holds for such steps, those recorded before included. {_WAY_OUT}"
             )
         for call in calls:
@@ -279,7 +279,7 @@ class SpotCheck:
                 if error > _tolerances([whole], [call])[0]:
                     raise ValueError(
                         f"examples must not depend on each other, got outputs of example {index} of "
-                        f"{num_examples} that differ by {error:.0%} when it is alone: {_REASON}. {_WAY_OUT}"
+                        f"{num_examples} that differ by {_percent(error)} when it is alone: {_REASON}. {_WAY_OUT}"
                     )
 
     @contextmanager
@@ -398,9 +398,14 @@ def _worst(
             continue  # refused by the optimizer, which names the shape
         got, size = gradients[parameter][index].double(), float(wanted.double().norm())
         off = float((got - wanted.double()).norm())
-        if off > relative * size + absolute * whole and (worst is None or off / max(size, 1e-300) > worst[1]):
-            worst = (parameter, off / max(size, absolute * whole, 1e-300))
+        error = off / max(size, absolute * whole, 1e-300)
+        if off > relative * size + absolute * whole and (worst is None or error > worst[1]):
+            worst = (parameter, error)
     return worst
+
+
+def _percent(error: float) -> str:
+    return f"{error:.0%}" if error < 10.0 else "more than 1000%"
 
 
 def _distance(a: torch.Tensor, b: torch.Tensor) -> float:
