@@ -74,7 +74,9 @@ WRONG = {
     "batch statistics of the inputs": lambda: Net(lambda n, x: n.layer(centred(x)), layer=linear()),
     "batch statistics of the outputs": lambda: Net(lambda n, x: centred(n.layer(x)), layer=linear()),
     "rows that are positions": lambda: Net(
-        lambda n, x: n.layer(x) + n.table(torch.arange(len(x))).sum(0), layer=linear(), table=nn.Embedding(NUM, 4)
+        lambda n, x: n.layer(x) + n.table(torch.arange(len(x))).sum(0),
+        layer=linear(),
+        table=nn.Embedding(NUM, 4),
     ),
     "a weighted mean inside the model": lambda: loss_inside(True),
     "batch statistics beside dropout": lambda: Net(
@@ -87,7 +89,11 @@ WRONG = {
 def test_gradients_that_are_not_of_single_examples_are_refused_before_the_first_step(kind):
     net = WRONG[kind]()
     before = copy.deepcopy(net.state_dict())
-    reason = "alone" if "dropout" in kind else r"gradients of '(layer|table)\.(weight|bias)' must be those of single"
+    reason = (
+        "alone"
+        if "dropout" in kind
+        else r"gradients of '(layer|table)\.(weight|bias)' must be those of single"
+    )
     loss = (lambda out, _: out) if "mean inside" in kind else None
     with pytest.raises(ValueError, match=reason):
         run(net, loss=loss)
@@ -125,12 +131,18 @@ RIGHT = {
         ),
         torch.randn(NUM, 4, 5),
     ),
-    "layers of three dimensions": (lambda: nn.Sequential(linear(), nn.Tanh(), nn.Linear(4, 2)), torch.randn(NUM, 3, 5)),
+    "layers of three dimensions": (
+        lambda: nn.Sequential(linear(), nn.Tanh(), nn.Linear(4, 2)),
+        torch.randn(NUM, 3, 5),
+    ),
     "examples joined with a sequence": (
         lambda: nn.Sequential(linear(), nn.Tanh(), nn.Linear(4, 2), nn.Flatten(0, 1)),
         torch.randn(NUM, 3, 5),
     ),
-    "bfloat16": (lambda: nn.Sequential(linear(), nn.Tanh(), nn.Linear(4, 2)).bfloat16(), torch.randn(NUM, 5).bfloat16()),
+    "bfloat16": (
+        lambda: nn.Sequential(linear(), nn.Tanh(), nn.Linear(4, 2)).bfloat16(),
+        torch.randn(NUM, 5).bfloat16(),
+    ),
 }
 
 
@@ -144,7 +156,10 @@ def test_gradients_of_single_examples_are_let_pass(kind, wrap_model):
 
 @pytest.mark.parametrize("mode", ["hooks", "functorch", "ew"])
 def test_so_they_are_in_every_mode_of_opacus(mode):
-    assert len(run(nn.Sequential(linear(), nn.Tanh(), nn.Linear(4, 2)), grad_sample_mode=mode)[0].accountant) == 4
+    assert (
+        len(run(nn.Sequential(linear(), nn.Tanh(), nn.Linear(4, 2)), grad_sample_mode=mode)[0].accountant)
+        == 4
+    )
 
 
 def test_so_they_are_with_several_outputs_and_with_a_loss_inside_the_model():
@@ -213,7 +228,12 @@ GOOD_LOSSES = {
         LABELS,
         lambda o, y: (WEIGHTS[y] * functional.cross_entropy(o, y, reduction="none")).mean(),
     ),
-    "smoothed labels": (classifier, None, LABELS, lambda o, y: functional.cross_entropy(o, y, label_smoothing=0.1)),
+    "smoothed labels": (
+        classifier,
+        None,
+        LABELS,
+        lambda o, y: functional.cross_entropy(o, y, label_smoothing=0.1),
+    ),
     "squares": (classifier, None, torch.randn(NUM, 3), functional.mse_loss),
     "tokens": (tagger, TOKENS, TOKENS, by_token),
 }

@@ -46,8 +46,8 @@ class GGAccountant(IAccountant):  # type: ignore[misc]
     certified bound by Renyi divergences otherwise. Neighbours differ by one example added or removed.
 
     Guarantees:
-        1. `get_epsilon` is an upper bound of the epsilon of all steps recorded. It is infinite if a step had no
-           noise, or was made on batches that are no Poisson samples.
+        1. `get_epsilon` is an upper bound of the epsilon of all steps recorded. It is infinite if a step had
+           no noise, or was made on batches that are no Poisson samples.
         2. `load_state_dict` restores exactly what `state_dict` described, through JSON too; what it refuses
            changes nothing. Histories of Opacus's accountants "rdp", "prv" and "gdp" are read as what they
            are: Gaussian noise, clipped in l_2.
@@ -118,7 +118,9 @@ class GGAccountant(IAccountant):  # type: ignore[misc]
     def epsilon(self, delta: float) -> Bounds:
         """Certified bounds of the epsilon of everything recorded."""
         if self._unpriced:
-            return Bounds(math.inf, math.inf, math.inf, "a step without noise, or on batches that are not Poisson")
+            return Bounds(
+                math.inf, math.inf, math.inf, "a step without noise, or on batches that are not Poisson"
+            )
         return self._ledger.epsilon(delta=delta)
 
     def get_epsilon(self, delta: float, *args: Any, **kwargs: Any) -> float:

@@ -27,8 +27,8 @@ from ggdp.training.opacus.spot_check import SpotCheck
 
 _CLIPPINGS = ("flat", "per_layer")
 _NOT_POISSON_BATCHES = (
-    "no epsilon is proved for batches that are not Poisson samples, and one computed as if they were can be far "
-    "too small"
+    "no epsilon is proved for batches that are not Poisson samples, and one computed as if they were can be "
+    "far too small"
 )
 _PRECISION_OF_OPACUS = {"epsilon_tolerance", "eps_error", "delta_error", "alphas"}
 
@@ -40,12 +40,12 @@ class GGPrivacyEngine(PrivacyEngine):  # type: ignore[misc]
         accountant: "ggdp"; Opacus's own know Gaussian noise only.
         secure_mode: draw the batches unpredictably too, not only the noise. Needs no further package.
         beta: exponent of the noise, in [1, 8].
-        norm: p in [1, inf] of the clipping; 2 if left out, for every beta. "matched" is the p for which noise of
-            this beta needs the least scale in theory (see `AdditiveNoise`), norm=beta that of the paper. Both
-            measure a gradient of many coordinates as much longer than its l_2 norm, so that clipping in them
-            cuts more: in training they cost 10 to 27 points of accuracy.
-        check_gradients: recompute two examples of each of the first three batches by plain autograd, and refuse
-            to train where Opacus's per-example gradients are others (see `SpotCheck`).
+        norm: p in [1, inf] of the clipping; 2 if left out, for every beta. norm=beta is the paper's choice
+            and "matched" (see `AdditiveNoise`) the one for which epsilon is exact for 1 < beta < 2: they are
+            for repeating the paper and for comparing. A gradient of many coordinates is much longer in them
+            than in l_2, so that more of it is clipped, which costs 10 to 27 points of accuracy.
+        check_gradients: recompute two examples of each of the first three batches by plain autograd, and
+            refuse to train where Opacus's per-example gradients are others (see `SpotCheck`).
 
     Guarantees:
         1. With beta = 2, everything but the accountant is Opacus's: the same batches for the same seed, the
@@ -112,8 +112,8 @@ class GGPrivacyEngine(PrivacyEngine):  # type: ignore[misc]
                 `get_epsilon` is infinite from the first step on.
             clipping: "flat" or "per_layer".
             noise_generator: with a seed, for tests and repetition only; left out, noise is unpredictable.
-            grad_sample_mode: any in which Opacus materialises per-example gradients: "hooks", "functorch", "ew";
-                or "no_op", where the caller does.
+            grad_sample_mode: any in which Opacus materialises per-example gradients: "hooks", "functorch",
+                "ew"; or "no_op", where the caller does.
             rand_on_empty: must stay False.
             **kwargs: as in Opacus.
 
@@ -300,15 +300,15 @@ def _check_criterion(criterion: Any, loss_reduction: str) -> None:
     reduction = getattr(criterion, "reduction", loss_reduction)
     if reduction in ("mean", "sum") and reduction != loss_reduction:
         raise ValueError(
-            f"loss_reduction must be that of criterion, {reduction!r}, got {loss_reduction!r}: gradients would "
-            "be multiplied by the size of the batch, which is data"
+            f"loss_reduction must be that of criterion, {reduction!r}, got {loss_reduction!r}: gradients "
+            "would be multiplied by the size of the batch, which is data"
         )
     weighted = isinstance(criterion, (nn.CrossEntropyLoss, nn.NLLLoss)) and criterion.weight is not None
     if weighted and reduction == "mean":
         raise ValueError(
             "criterion must not divide by a sum over the batch, got class weights with reduction='mean': it "
-            "divides by the weights of all examples, so that removing one changes the gradients of the others; "
-            "use reduction='none', multiply by the weights and take the mean"
+            "divides by the weights of all examples, so that removing one changes the gradients of the "
+            "others; use reduction='none', multiply by the weights and take the mean"
         )
 
 

@@ -94,12 +94,13 @@ def _row_norms(rows: torch.Tensor, p: float) -> torch.Tensor:
     if p in (1.0, 2.0, math.inf):
         found: torch.Tensor = torch.linalg.vector_norm(rows, ord=p, dim=1, dtype=wide)
         return found
-    largest = torch.linalg.vector_norm(rows, ord=math.inf, dim=1, dtype=wide)
+    rows = rows if rows.dtype == torch.float64 else rows.float()
+    largest = rows.abs().amax(dim=1)
     tiny = torch.finfo(torch.float32).tiny
     # Divided by the largest, nothing overflows; what falls below float32 is raised to it and does not matter.
-    sizes = (rows / largest.clamp(min=1e-300 if wide == torch.float64 else tiny).unsqueeze(1)).abs().float()
+    sizes = (rows / largest.clamp(min=torch.finfo(rows.dtype).tiny).unsqueeze(1)).abs_().float()
     powers = sizes.clamp_(min=tiny).log2_().mul_(p).exp2_()
-    return largest * powers.sum(dim=1, dtype=wide).pow_(1.0 / p)
+    return largest.to(wide) * powers.sum(dim=1, dtype=wide).pow_(1.0 / p)
 
 
 def _slices(flat: torch.Tensor) -> Iterator[slice]:

@@ -143,15 +143,15 @@ class GGOptimizer(DPOptimizer):  # type: ignore[misc]
     def _step_supports_amp_scaling(self) -> NoReturn:
         """What `GradScaler.step` asks for first."""
         raise ValueError(
-            "GradScaler cannot be used with a private optimizer: it multiplies the loss, so that every example "
-            "is clipped at the wrong size, and it leaves out steps by looking at gradients without noise; use "
-            "autocast with bfloat16, which needs no scaling, or GradScaler(enabled=False)"
+            "GradScaler cannot be used with a private optimizer: it multiplies the loss, so that every "
+            "example is clipped at the wrong size, and it leaves out steps by looking at gradients without "
+            "noise; use autocast with bfloat16, which needs no scaling, or GradScaler(enabled=False)"
         )
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise TypeError(
             "a private optimizer cannot be copied or pickled: the copy could step on the same batch again, "
-            "beside the loader and the accountant; keep optimizer.state_dict(), or save_checkpoint of the engine"
+            "beside the loader and the accountant; keep optimizer.state_dict() or the engine's checkpoint"
         )
 
     def add_param_group(self, param_group: dict[str, Any]) -> NoReturn:
@@ -244,9 +244,9 @@ class GGOptimizer(DPOptimizer):  # type: ignore[misc]
         added = [parameter for parameter in now if parameter not in self._first_params]
         if added:
             raise ValueError(
-                f"parameters trained must be among those that were trainable when make_private was called, got "
-                f"{self._name(added[0])} besides: Opacus keeps no per-example gradients of it; unfreeze or add "
-                "parameters first and call make_private again (the same engine goes on counting)"
+                "parameters trained must be among those that were trainable when make_private was called, "
+                f"got {self._name(added[0])} besides: Opacus keeps no per-example gradients of it; unfreeze "
+                "or add parameters first and call make_private again (the same engine goes on counting)"
             )
         kept = set(now)
         for group in self.param_groups:
@@ -267,8 +267,8 @@ class GGOptimizer(DPOptimizer):  # type: ignore[misc]
                 raise ValueError(
                     f"per-example gradients of {self._name(parameter)} must have the shape "
                     f"{(num_examples, *parameter.shape)}, one for each of {num_examples} examples, got "
-                    f"{tuple(gradient.shape)}: its layer was called with something else than a row per example "
-                    "(a positional embedding of arange(length) is; expand it to the whole batch)"
+                    f"{tuple(gradient.shape)}: its layer was called with something else than a row per "
+                    "example (a positional embedding of arange(length) is; expand it to the whole batch)"
                 )
 
     def _check_bound(self, num_examples: int) -> None:
@@ -281,8 +281,8 @@ class GGOptimizer(DPOptimizer):  # type: ignore[misc]
         self._summed_bound = bound
         if self._num_summed + num_examples > self._most_examples:
             raise ValueError(
-                f"a logical batch must have at most {self._most_examples} examples, got more: the rounding of "
-                "their sum is covered up to twice expected_batch_size"
+                f"a logical batch must have at most {self._most_examples} examples, got more: the rounding "
+                "of their sum is covered up to twice expected_batch_size"
             )
 
     def _clipping_error(self) -> NonFiniteGradientError | None:

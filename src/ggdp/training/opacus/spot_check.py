@@ -9,9 +9,9 @@ what one example contributes, and no epsilon holds.
 
 `SpotCheck` looks at the first batches. It keeps the inputs of the model and, by hooks, the gradients of the
 loss by its outputs. For two examples it then runs the model on that example alone, in two equal copies,
-backward from the first copy's part of those gradients, and compares with what Opacus found. A model that draws
-random numbers (dropout) runs on the whole batch instead, from the same state of the generators and backward
-from one example's part; that examples do not mix is then seen from the outputs in evaluation mode.
+backward from the first copy's part of those gradients, and compares with what Opacus found. A model that
+draws random numbers (dropout) runs on the whole batch instead, from the same state of the generators and
+backward from one example's part; that examples do not mix is then seen from the outputs in evaluation mode.
 
 The loss itself is not known here. What is recognised from outputs and their gradients is a cross entropy (or
 negative log-likelihood): the weight that it gives to each class must not change from batch to batch.
@@ -21,6 +21,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NoReturn
 
 import torch
@@ -101,8 +102,8 @@ class SpotCheck:
             return
         if not calls:
             raise ValueError(
-                "the model must be called as a whole for its gradients to be checked, got a backward pass through "
-                f"parts of it alone; {_WAY_OUT}"
+                "the model must be called as a whole for its gradients to be checked, got a backward pass "
+                f"through parts of it alone; {_WAY_OUT}"
             )
         for index in {0, num_examples - 1}:
             self._compare(gradients, calls, index, num_examples)
@@ -129,7 +130,7 @@ class SpotCheck:
         for number, leaf in enumerate(_tensors(output)):
             call.outputs.append(leaf.detach())
             if leaf.requires_grad:
-                leaf.register_hook(lambda seen, number=number: call.cotangents.__setitem__(number, seen.detach()))
+                leaf.register_hook(partial(_keep, call.cotangents, number))  # type: ignore[no-untyped-call]
 
     def _is_watching(self, module: nn.Module) -> bool:
         return self._left > 0 and not self._is_busy and module.training and torch.is_grad_enabled()
@@ -158,16 +159,19 @@ class SpotCheck:
         The gradients of earlier ones may have been cleared by the model's own `zero_grad`.
         """
         expected = [self._gradients(call, index, num_examples, gradients) for call in calls]
-        total = {parameter: sum(part[parameter] for part in expected) for parameter in gradients}
+        total = {
+            parameter: torch.stack([part[parameter] for part in expected]).sum(0) for parameter in gradients
+        }
         worst = _worst(gradients, total, index, calls)
         if worst is not None and len(calls) > 1:
             worst = _worst(gradients, expected[-1], index, calls)
         if worst is not None:
             parameter, error = worst
             raise ValueError(
-                f"the per-example gradients of {self._names[parameter]!r} must be those of single examples, got "
-                f"ones that differ from plain autograd's by {_percent(error)} in example {index} of {num_examples}: "
-                f"{_REASON}. No epsilon holds for such steps, those recorded before included. {_WAY_OUT}"
+                f"the per-example gradients of {self._names[parameter]!r} must be those of single examples, "
+                f"got ones that differ from plain autograd's by {_percent(error)} in example {index} of "
+                f"{num_examples}: {_REASON}. No epsilon holds for such steps, nor for those before. "
+                f"{_WAY_OUT}"
             )
         for call in calls:
             if call.is_random:
@@ -236,8 +240,8 @@ class SpotCheck:
         """One example's part of the gradients by an output, as the loss of that example would have it.
 
         Opacus multiplies by the number of examples where the loss is their mean. An output without a row per
-        example is a loss that the model computes itself: it is the same for every number of equal copies if it
-        is a mean, and grows with it if it is a sum.
+        example is a loss that the model computes itself: it is the same for every number of equal copies if
+        it is a mean, and grows with it if it is a sum.
         """
         scale = float(num_examples) if self._wrapper.loss_reduction == "mean" else 1.0
         copies = num_examples if is_whole else _copies(num_examples)
@@ -279,7 +283,8 @@ class SpotCheck:
                 if error > _tolerances([whole], [call])[0]:
                     raise ValueError(
                         f"examples must not depend on each other, got outputs of example {index} of "
-                        f"{num_examples} that differ by {_percent(error)} when it is alone: {_REASON}. {_WAY_OUT}"
+                        f"{num_examples} that differ by {_percent(error)} when it is alone: {_REASON}. "
+                        f"{_WAY_OUT}"
                     )
 
     @contextmanager
@@ -315,11 +320,12 @@ class SpotCheck:
         if not ratios or max(ratios) - min(ratios) > 1e-3 * max(ratios) or abs(ratios[0] - 1.0) < 1e-2:
             return
         raise ValueError(
-            f"the loss must weigh an example alike in every batch, got weights that changed by the factor "
-            f"{ratios[0]:.4g} from one batch to another (with loss_reduction={self._wrapper.loss_reduction!r}): it "
-            "divides by something that other examples change, such as the sum of class weights, the number of "
-            "labels not ignored, or of tokens, or the size of the batch. No epsilon holds for such steps, those "
-            f"recorded before included; divide by a constant. {_WAY_OUT}"
+            "the loss must weigh an example alike in every batch, got weights that changed by the factor "
+            f"{ratios[0]:.4g} from one batch to another (with loss_reduction="
+            f"{self._wrapper.loss_reduction!r}): it divides by something that other examples change, such as "
+            "the sum of class weights, the number of labels not ignored, or of tokens, or the size of the "
+            "batch. No epsilon holds for such steps, those recorded before included; divide by a constant. "
+            f"{_WAY_OUT}"
         )
 
 
@@ -362,9 +368,14 @@ def _by_class(labels: list[int], weights: list[float]) -> dict[int, float]:
     return found
 
 
+def _keep(cotangents: dict[int, torch.Tensor], number: int, seen: torch.Tensor) -> None:
+    cotangents[number] = seen.detach()
+
+
 def _refuse_unseen(error: Exception) -> NoReturn:
     raise ValueError(
-        f"per-example gradients could not be checked, since a second run of the model failed ({error}); {_WAY_OUT}"
+        f"per-example gradients could not be checked, since a second run of the model failed ({error}); "
+        f"{_WAY_OUT}"
     ) from error
 
 
