@@ -128,6 +128,7 @@ class ExampleGradients:
             ),
             num_examples=len(whole),
             norms=whole,
+            num_zeroed=int((~whole.isfinite()).sum()),
         )
 
     def _clipped(self, each: Pass, clipping: Clipping) -> tuple[dict[int, Tensor], Tensor]:
@@ -147,7 +148,14 @@ class ExampleGradients:
         dtype, device = self.parameters[0].dtype, each.calls[0].device
         aim = 1.0 - margin(dtype, device)
         norms = combined([piece for group in pieces.values() for piece in group], p)
-        _check_finite(norms)
+        if clipping.non_finite == "refuse":
+            _check_finite(norms)
+        elif not math.isfinite(norms.sum().item()) and not bool(norms.isfinite().all()):
+            left_out = ~norms.isfinite()
+            for call in each.calls:
+                _leave_out(call, left_out)
+            sums, others = self._clipped(each, clipping)
+            return sums, others.masked_fill(left_out, torch.nan)
         if clipping.per_layer:
             share = clipping.layer_norm(self._num_layers) * aim
             weights = {
@@ -183,6 +191,14 @@ def _disjoint(calls: list[AbstractCall]) -> list[AbstractCall]:
             groups.append([old for group in touching for old in group] + [call])
         taken.update(call.slots)
     return [group[0] if len(group) == 1 else SummedCalls(group) for group in groups]
+
+
+def _leave_out(call: AbstractCall, left_out: Tensor) -> None:
+    """Zeros in place of some examples, wherever the call keeps something of every example."""
+    for name, value in list(vars(call).items()):
+        if isinstance(value, Tensor) and value.dim() and len(value) == len(left_out):
+            shape = (-1, *[1] * (value.dim() - 1))
+            setattr(call, name, value.masked_fill(left_out.view(shape), 0))
 
 
 def _check_finite(norms: Tensor) -> None:
