@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`make_private`: a model, an optimizer and a data loader become private, and get an accountant."""
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -8,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 
 from ggdp import arguments
 from ggdp.accounting import Accountant
@@ -75,6 +76,7 @@ def make_private(
     physical_batch_size: int | None = None,
     loss_reduction: Literal["mean", "sum"] = "mean",
     batch_first: bool = True,
+    non_finite: Literal["zero", "refuse"] = "zero",
     generator: Generator | None = None,
 ) -> Private:
     """Make a training script private: the loop stays as it is.
@@ -116,54 +118,104 @@ def make_private(
         physical_batch_size: the most examples in memory at a time; parts of a batch are summed up.
         loss_reduction: whether the loss is the mean or the sum over the examples of a batch.
         batch_first: whether examples are dimension 0 of the inputs.
+        non_finite: what becomes of an example whose gradient is NaN or infinite. "zero" leaves it out of the
+            sum, so that nothing but the noisy sum depends on it, and counts it in `optimizer.num_zeroed`;
+            "refuse" raises `NonFiniteGradientError`, and then the error itself tells about the data.
         generator: for tests and repetition only; left out, batches and noise are unpredictable.
 
     Raises:
         ValueError: an argument is out of range, a layer is not supported, or the target cannot be met.
     """
-    arguments.instance("model", model, nn.Module)
-    arguments.instance("optimizer", optimizer, Optimizer)
-    check_loader(data_loader)
-    if isinstance(model, nn.parallel.DistributedDataParallel):
-        model = model.module  # sums are added up here, clipped; the wrapper would average raw gradients
-    _check_parameters(model, optimizer)
-    size = len(data_loader.dataset) if num_examples is None else num_examples  # type: ignore[arg-type]
-    plan = plan_training(
-        noise,
-        clip_norm=clip_norm,
-        num_examples=size,
-        dimension=sum(tensor.numel() for tensor in model.parameters() if tensor.requires_grad),
-        delta=delta,
-        norm=norm,
-        rate=rate,
-        batch_size=data_loader.batch_size if rate is None and batch_size is None else batch_size,
-        steps=steps,
-        epochs=epochs,
-        target_epsilon=target_epsilon,
-        scale=scale,
-        noise_multiplier=noise_multiplier,
-        max_epsilon=max_epsilon,
-        alongside=alongside,
-    )
-    accountant = plan.ledger()
     group = ProcessGroup.present()
-    randomness, clock = Randomness.of(generator, rank=group.rank), StepClock()
-    loader = PoissonBatches(
-        data_loader.dataset,
-        plan,
-        randomness,
-        clock,
-        physical_batch_size=physical_batch_size,
-        collate_fn=data_loader.collate_fn,
-        num_workers=data_loader.num_workers,
-        rank=group.rank,
-        world_size=group.world_size,
+    try:
+        parts = _Parts.of(model, optimizer, data_loader)
+        plan = plan_training(
+            noise,
+            clip_norm=clip_norm,
+            num_examples=parts.size if num_examples is None else num_examples,
+            dimension=sum(tensor.numel() for tensor in parts.model.parameters() if tensor.requires_grad),
+            delta=delta,
+            norm=norm,
+            rate=rate,
+            batch_size=data_loader.batch_size if rate is None and batch_size is None else batch_size,
+            steps=steps,
+            epochs=epochs,
+            target_epsilon=target_epsilon,
+            scale=scale,
+            noise_multiplier=noise_multiplier,
+            max_epsilon=max_epsilon,
+            alongside=alongside,
+        )
+        accountant = plan.ledger()
+        clipping = Clipping(plan.clip_norm, plan.p, per_layer, non_finite)
+        randomness, clock = Randomness.of(generator, rank=group.rank), StepClock()
+        loader = PoissonBatches(
+            data_loader,
+            plan,
+            randomness,
+            clock,
+            physical_batch_size=physical_batch_size,
+            rank=group.rank,
+            world_size=group.world_size,
+        )
+        gradients = ExampleGradients(parts.model, loss_reduction=loss_reduction, batch_first=batch_first)
+    except Exception as error:
+        group.agree(error, {})
+        raise
+    try:
+        if group.world_size > 1:
+            group.agree({**parts.facts(), **_flat(plan), "clipping": repr(clipping)}, _HINTS)
+    except Exception:
+        gradients.detach()
+        raise
+    group.share_model(parts.model)
+    private = PrivateOptimizer(
+        optimizer, parts.model, gradients, plan, clipping, clock, accountant, randomness, group
     )
-    group.share_model(model)
-    gradients = ExampleGradients(model, loss_reduction=loss_reduction, batch_first=batch_first)
-    clipping = Clipping(plan.clip_norm, plan.p, per_layer)
-    private = PrivateOptimizer(optimizer, gradients, plan, clipping, clock, accountant, randomness, group)
-    return Private(model, private, loader, accountant, plan, gradients, randomness, group)
+    return Private(parts.model, private, loader, accountant, plan, gradients, randomness, group)
+
+
+_WHOLE = "give every process the whole dataset, in the same order: it takes its own share of it"
+_HINTS = {"the number of examples": _WHOLE, "the examples": _WHOLE}
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What a caller brings, checked; the model without a wrapper for several processes."""
+
+    model: nn.Module
+    dataset: Any
+    size: int
+
+    @classmethod
+    def of(cls, model: nn.Module, optimizer: Optimizer, data_loader: DataLoader[Any]) -> "_Parts":
+        arguments.instance("model", model, nn.Module)
+        arguments.instance("optimizer", optimizer, Optimizer)
+        check_loader(data_loader)
+        if isinstance(model, nn.parallel.DistributedDataParallel):
+            model = model.module  # sums are added up here, clipped; the wrapper would average raw gradients
+        _check_parameters(model, optimizer)
+        return cls(model, data_loader.dataset, len(data_loader.dataset))  # type: ignore[arg-type]
+
+    def facts(self) -> dict[str, Any]:
+        """What every process must have alike; of a `TensorDataset` also a digest of some of its rows."""
+        shapes = {name: (tuple(each.shape), str(each.dtype), each.requires_grad)
+                  for name, each in self.model.named_parameters()}  # fmt: skip
+        return {"the number of examples": self.size, "the examples": self._digest(), "parameters": shapes}
+
+    def _digest(self) -> str:
+        found = hashlib.sha256()
+        if type(self.dataset) is TensorDataset:
+            rows = torch.linspace(0, self.size - 1, min(self.size, 64), dtype=torch.float64).long()
+            for tensor in self.dataset.tensors:
+                some = tensor[rows.to(tensor.device)].detach().cpu().contiguous()
+                found.update(repr((tuple(tensor.shape), tensor.dtype)).encode())
+                found.update(some.view(torch.uint8).numpy().tobytes() if some.numel() else b"")
+        return found.hexdigest()[:16]
+
+
+def _flat(plan: Plan) -> dict[str, Any]:
+    return {f"{name} of the plan": value for name, value in plan.to_dict().items()}
 
 
 def _check_parameters(model: nn.Module, optimizer: Optimizer) -> None:

@@ -154,8 +154,8 @@ class ExampleGradients:
             left_out = ~norms.isfinite()
             for call in each.calls:
                 _leave_out(call, left_out)
-            sums, others = self._clipped(each, clipping)
-            return sums, others.masked_fill(left_out, torch.nan)
+            others, found = self._clipped(each, clipping)
+            return others, found.masked_fill(left_out, torch.nan)
         if clipping.per_layer:
             share = clipping.layer_norm(self._num_layers) * aim
             weights = {
