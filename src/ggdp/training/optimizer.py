@@ -264,9 +264,10 @@ class PrivateOptimizer(Optimizer):
             raise BudgetExceededError(self._step, 1, self._accountant.budget)
         self.num_zeroed += zeroed
 
-    def _together(self, error: Exception | None, *counts: int) -> tuple[int, ...]:
+    def _together(self, error: Exception | None, too_much: int = 0, zeroed: int = 0) -> tuple[int, ...]:
+        """The one message between processes before a step; it has the same length whatever is told."""
         try:
-            return self._group.together(error, counts, self._gradients.parameters[0].device)
+            return self._group.together(error, (too_much, zeroed), self._gradients.parameters[0].device)
         except Exception as ending:
             if self._group.world_size > 1:
                 self._ended = str(ending)

@@ -176,7 +176,7 @@ def make_private(
 
 
 _WHOLE = "give every process the whole dataset, in the same order: it takes its own share of it"
-_HINTS = {"the number of examples": _WHOLE, "the examples": _WHOLE}
+_HINTS = {"the number of examples": _WHOLE, "a digest of the examples": _WHOLE}
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ class _Parts:
         """What every process must have alike; of a `TensorDataset` also a digest of some of its rows."""
         shapes = {name: (tuple(each.shape), str(each.dtype), each.requires_grad)
                   for name, each in self.model.named_parameters()}  # fmt: skip
-        return {"the number of examples": self.size, "the examples": self._digest(), "parameters": shapes}
+        return {"the number of examples": self.size, "a digest of the examples": self._digest(), "parameters": shapes}
 
     def _digest(self) -> str:
         found = hashlib.sha256()
