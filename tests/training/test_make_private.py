@@ -250,11 +250,12 @@ def masked(output, target):
     return (losses * (torch.arange(len(losses)) % 10 != 0)).mean()
 
 
-def test_a_run_whose_parameters_are_no_longer_finite_spends_nothing_more():
+@pytest.mark.parametrize("size", [math.nan, -math.inf, 1e19])
+def test_a_run_whose_parameters_are_no_longer_of_use_spends_nothing_more(size):
     private = private_parts()
     train(private, 2)
     with torch.no_grad():
-        private.model[2].bias[1] = math.inf
+        private.model[2].bias[1] = size
     with pytest.raises(ParameterError, match=r"'2\.bias' is NaN or infinite"):
         train(private, 4)
     assert len(private.accountant) == 2
@@ -290,6 +291,12 @@ def test_parameters_from_elsewhere_and_parameters_forgotten_are_refused():
     partial = torch.optim.SGD(model[0].parameters(), lr=0.1)
     with pytest.raises(ValueError, match=r"'2.weight' is missing; freeze it"):
         private_parts(parts=(model, partial, loader))
+
+
+def test_an_optimizer_that_needs_a_closure_is_refused():
+    model, _, loader = plain_parts()
+    with pytest.raises(ValueError, match="closure, got LBFGS"):
+        private_parts(parts=(model, torch.optim.LBFGS(model.parameters()), loader))
 
 
 def test_a_closure_and_new_parameters_are_refused():

@@ -21,9 +21,11 @@ from ggdp.training.randomness import Randomness
 
 Hook = Callable[..., Any]
 
+_LARGEST = 1e18  # the square of a larger parameter, and so most gradients, overflow in float32
+
 
 class ParameterError(ValueError):
-    """Parameters are not those that were clipped and noised, or are not finite; nothing was released."""
+    """Parameters are not those that were clipped and noised, or not finite; nothing was released."""
 
 
 class PrivateOptimizer(Optimizer):
@@ -169,7 +171,7 @@ class PrivateOptimizer(Optimizer):
                 non_finite="refuse". That it is raised depends on the data.
             NotPoissonError: no batch of the private loader is at hand, or a part of this one was left out.
             ParameterError: the inner optimizer would move a parameter that was not clipped and noised, or a
-                parameter is NaN or infinite.
+                parameter is NaN, infinite or above 1e18.
             OtherProcessError: another process of the run could not go on.
         """
         if closure is not None:
@@ -298,22 +300,21 @@ class PrivateOptimizer(Optimizer):
         for parameter, (name, _) in self._noised.items():
             if parameter not in stepped:
                 raise _changed(f"parameter {name!r} has left the optimizer")
-        self._check_finite()
+        self._check_size()
 
-    def _check_finite(self) -> None:
-        """Parameters are public: that they are no longer finite may be said, and no step would mend it."""
+    def _check_size(self) -> None:
+        """Parameters are public: that they have become useless may be said, and no step would mend it."""
         with torch.no_grad():
             largest = torch._foreach_norm([each for each in self._noised if each.numel()], torch.inf)
-            total = torch.stack([each.to(largest[0].device, torch.float32) for each in largest]).sum()
-        if math.isfinite(total.item()):
-            return
-        for parameter, (name, _) in self._noised.items():
-            if not bool(torch.isfinite(parameter).all()):
-                raise ParameterError(
-                    f"parameter {name!r} is NaN or infinite, so that further steps would spend privacy for "
-                    "nothing; start again with a lower learning rate, more noise averaging (a larger rate), "
-                    "or parameters in float32"
-                )
+            total = torch.stack([each.to(largest[0].device, torch.float32) for each in largest]).sum().item()
+        if not total <= _LARGEST:
+            for parameter, (name, _) in self._noised.items():
+                if parameter.numel() and not parameter.detach().abs().max().item() <= _LARGEST:
+                    raise ParameterError(
+                        f"parameter {name!r} is NaN or infinite, or so large (above {_LARGEST:g}) that "
+                        "gradients are, and further steps would spend privacy for nothing; start again with "
+                        "a lower learning rate, a larger rate, or parameters in float32"
+                    )
 
 
 def _precision(tensor: Tensor) -> torch.dtype:

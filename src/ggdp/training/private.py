@@ -2,6 +2,7 @@
 """`make_private`: a model, an optimizer and a data loader become private, and get an accountant."""
 
 import hashlib
+import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -201,7 +202,11 @@ class _Parts:
         """What every process must have alike; of a `TensorDataset` also a digest of some of its rows."""
         shapes = {name: (tuple(each.shape), str(each.dtype), each.requires_grad)
                   for name, each in self.model.named_parameters()}  # fmt: skip
-        return {"the number of examples": self.size, "a digest of the examples": self._digest(), "parameters": shapes}
+        return {
+            "the number of examples": self.size,
+            "a digest of the examples": self._digest(),
+            "parameters": shapes,
+        }
 
     def _digest(self) -> str:
         found = hashlib.sha256()
@@ -220,6 +225,14 @@ def _flat(plan: Plan) -> dict[str, Any]:
 
 def _check_parameters(model: nn.Module, optimizer: Optimizer) -> None:
     """Every trainable parameter is stepped, and nothing else is: the rest would leave without noise."""
+    needed = [
+        each for each in inspect.signature(optimizer.step).parameters.values() if each.default is each.empty
+    ]
+    if any(each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD) for each in needed):
+        raise ValueError(
+            f"optimizer must step without a closure, got {type(optimizer).__name__}, which needs one: each "
+            "evaluation of it would be a release of its own; use SGD, Adam or another one"
+        )
     names = {parameter: name for name, parameter in model.named_parameters() if parameter.requires_grad}
     stepped: set[torch.Tensor] = {tensor for group in optimizer.param_groups for tensor in group["params"]}
     foreign = [tensor for tensor in stepped if tensor.requires_grad and tensor not in names]
