@@ -165,6 +165,40 @@ def test_a_run_is_saved_within_an_epoch_so_that_little_is_lost(tmp_path):
     assert len(released) == 42
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_an_error_within_an_epoch_saves_the_run_so_that_no_step_is_lost(tmp_path, error):
+    private = private_run()
+
+    def loss(output, target):
+        if private.optimizer.num_steps == 16:
+            raise error
+        return torch.nn.functional.cross_entropy(output, target)
+
+    with pytest.raises(error):
+        fit(private, loss=loss, checkpoint=tmp_path, progress=False)
+    assert ledger_on_disk(tmp_path) == 16
+    again = private_run()
+    released = released_by(again)
+    report = fit(again, checkpoint=tmp_path, resume=True, progress=False)
+    assert (len(released), report.steps_lost) == (24, 0)
+    assert [row.steps for row in report.rows] == [10, 20, 30, 40]
+
+
+def test_a_step_that_was_cut_off_is_not_saved_and_stays_charged(tmp_path):
+    private = private_run()
+
+    def fail(*_):
+        if private.optimizer.num_steps == 16:
+            raise OSError
+
+    private.optimizer.register_step_pre_hook(fail)
+    with pytest.raises(OSError):
+        fit(private, checkpoint=tmp_path, progress=False)
+    assert ledger_on_disk(tmp_path) == 17
+    report = fit(private_run(), checkpoint=tmp_path, resume=True, progress=False)
+    assert (report.last.steps, report.steps_lost) == (40, 7)  # from the end of the first epoch
+
+
 def test_a_checkpoint_holds_no_generator_and_no_key(tmp_path):
     with pytest.raises(Killed):
         fit(private_run(seed=None), checkpoint=tmp_path, evaluate=lambda model: kill(), progress=False)

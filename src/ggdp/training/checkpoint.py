@@ -272,6 +272,13 @@ class Keeper:
         self._files.save(self._progress())
         self._saved = time.perf_counter()
 
+    def stop(self) -> None:
+        """The run is interrupted and this process goes on: save it, and give back what was not released."""
+        optimizer = self._files.private.optimizer
+        if optimizer.is_between_steps and optimizer.num_steps < self.end:
+            self.save()
+        self._files.reserve(0)
+
     def _reserve(self, now: float) -> None:
         private = self._files.private
         wanted = self._save_every / _BLOCKS_PER_SAVE

@@ -60,7 +60,8 @@ def fit(
         on_epoch: called with every row.
 
     Guarantees:
-        * The ledger on disk never says less than what has been released, whenever the run is killed.
+        * The ledger on disk never says less than what has been released, whenever the run is killed. An
+          error or Ctrl-C in the middle of an epoch saves the run first, so that no step is lost.
         * A resumed run draws new batches and new noise, whatever generator it was given. What the ledger on
           disk holds stays charged, so that steps lost to an interruption are paid for; a budget is never
           exceeded, and the run may end before its plan does.
@@ -153,6 +154,10 @@ class _Run:
             self.stopped_by = "budget"
             if private.optimizer.num_steps == start and self.rows:
                 return None
+        except (Exception, KeyboardInterrupt):
+            if self._keeper is not None:
+                self._keeper.stop()
+            raise
         row = self._row()
         best = self._progress.best
         if self._keep_best and best_of((*self.rows, row)) is row:

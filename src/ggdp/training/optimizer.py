@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """An optimizer whose steps are private: it replaces gradients by a noisy sum of clipped ones, then steps."""
 
-import math
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -47,6 +46,7 @@ class PrivateOptimizer(Optimizer):
         num_steps: logical steps that the parameters hold.
         num_zeroed: examples left out so far because their gradients were NaN or infinite, over all processes.
             It is data, computed without noise: look at it to find a fault, and do not publish it.
+        is_between_steps: False while a recorded step is being released, and after one that was cut off.
         before_release: called before a step is recorded; what it raises stops the step.
 
     Guarantees:
@@ -72,6 +72,7 @@ class PrivateOptimizer(Optimizer):
         self.inner = inner
         self.plan = plan
         self.num_steps = self.num_zeroed = 0
+        self.is_between_steps = True
         self.before_release: Callable[[], None] | None = None
         self._model, self._gradients, self._clipping, self._clock = model, gradients, clipping, clock
         self._accountant, self._randomness, self._group = accountant, randomness, group
@@ -234,6 +235,7 @@ class PrivateOptimizer(Optimizer):
         plan, parameters = self.plan, self._gradients.parameters
         sums, self._sums = self._sums, None
         self._agree_to_release()
+        self.is_between_steps = False
         if plan.max_epsilon is None:
             self._accountant.step(self._step)
         else:
@@ -250,6 +252,7 @@ class PrivateOptimizer(Optimizer):
             parameter.grad = mean.to(parameter.dtype)
         self.inner.step()
         self.num_steps += 1
+        self.is_between_steps = True
 
     def _agree_to_release(self) -> None:
         """Raise in all processes unless every one of them can record and release this step."""
