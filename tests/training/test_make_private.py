@@ -116,11 +116,14 @@ def test_every_logical_step_is_in_the_ledger_whatever_its_parts():
     assert private.accountant.epsilon(delta=1e-6).upper == private.plan.epsilon(10).upper
 
 
-def test_a_scheduler_and_any_optimizer_work_as_usual():
+@pytest.mark.parametrize("before", [True, False])
+def test_a_scheduler_and_any_optimizer_work_as_usual(before):
     model, _, loader = plain_parts()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    settings = {"step_size": 1, "gamma": 0.5}
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, **settings) if before else None
     private = private_parts(parts=(model, optimizer, loader))
-    scheduler = torch.optim.lr_scheduler.StepLR(private.optimizer, step_size=1, gamma=0.5)
+    scheduler = scheduler or torch.optim.lr_scheduler.StepLR(private.optimizer, **settings)
     train(private, 10)
     scheduler.step()
     assert optimizer.param_groups[0]["lr"] == 0.05

@@ -235,11 +235,11 @@ class PrivateOptimizer(Optimizer):
         plan, parameters = self.plan, self._gradients.parameters
         sums, self._sums = self._sums, None
         self._agree_to_release()
-        self.is_between_steps = False
         if plan.max_epsilon is None:
             self._accountant.step(self._step)
         else:
             self._accountant.spend(self._step)
+        self.is_between_steps = False
         if sums is None:
             sums = [
                 torch.zeros_like(each, dtype=_precision(each), requires_grad=False) for each in parameters

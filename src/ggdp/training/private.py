@@ -100,6 +100,7 @@ def make_private(
         model: a module without batch normalisation or other layers that mix examples.
         optimizer: any, over parameters of the model.
         data_loader: whose dataset, collate function and workers are kept; its batches become Poisson samples.
+            With several processes, each is given the whole dataset and samples from its own share of it.
         noise: a `GeneralizedGaussian` to add to the sum of clipped gradients, or its beta alone.
         clip_norm: most an example may move the sum of gradients, in the l_p norm.
         delta: of the guarantee.
@@ -122,10 +123,13 @@ def make_private(
         non_finite: what becomes of an example whose gradient is NaN or infinite. "zero" leaves it out of the
             sum, so that nothing but the noisy sum depends on it, and counts it in `optimizer.num_zeroed`;
             "refuse" raises `NonFiniteGradientError`, and then the error itself tells about the data.
-        generator: for tests and repetition only; left out, batches and noise are unpredictable.
+        generator: for tests and repetition only; left out, batches and noise are unpredictable. A run that
+            is resumed no longer follows it.
 
     Raises:
-        ValueError: an argument is out of range, a layer is not supported, or the target cannot be met.
+        ValueError: an argument is out of range, a layer is not supported, the target cannot be met, or the
+            processes of a run were given different plans, data or models.
+        OtherProcessError: another process of the run has raised an error here.
     """
     group = ProcessGroup.present()
     try:
@@ -225,10 +229,8 @@ def _flat(plan: Plan) -> dict[str, Any]:
 
 def _check_parameters(model: nn.Module, optimizer: Optimizer) -> None:
     """Every trainable parameter is stepped, and nothing else is: the rest would leave without noise."""
-    needed = [
-        each for each in inspect.signature(optimizer.step).parameters.values() if each.default is each.empty
-    ]
-    if any(each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD) for each in needed):
+    _, *needed = inspect.signature(type(optimizer).step).parameters.values()
+    if any(each.default is each.empty and each.kind is each.POSITIONAL_OR_KEYWORD for each in needed):
         raise ValueError(
             f"optimizer must step without a closure, got {type(optimizer).__name__}, which needs one: each "
             "evaluation of it would be a release of its own; use SGD, Adam or another one"
