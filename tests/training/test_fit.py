@@ -205,7 +205,7 @@ def test_a_checkpoint_holds_no_generator_and_no_key(tmp_path):
     state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
     assert set(state) == {
         *("format", "finished", "plan", "ledger", "num_steps", "model", "optimizer", "kept", "rows"),
-        *("best", "seconds"),
+        *("best", "seconds", "epoch_end"),
     }
     assert set(json.loads((tmp_path / "ledger.json").read_text())) == {"format", "plan", "ledger"}
 
@@ -373,7 +373,9 @@ def test_wrong_arguments_are_named(wrong, named):
         fit(private_run(), progress=False, **wrong)
 
 
-def test_a_schedule_is_resumed_too(tmp_path):
+@pytest.mark.parametrize("end", [Killed, KeyboardInterrupt])
+def test_a_schedule_is_resumed_too(tmp_path, end):
+    """Killed in the third evaluation, the third epoch is repeated; interrupted there, its evaluation is."""
     rates = []
     for kill in (True, False):
         private = private_run()
@@ -383,11 +385,11 @@ def test_a_schedule_is_resumed_too(tmp_path):
         def evaluate(model, kill=kill, calls=calls):
             calls.append(1)
             if kill and len(calls) == 3:
-                raise Killed
+                raise end
             return 0.0
 
         try:
-            fit(
+            report = fit(
                 private,
                 checkpoint=tmp_path,
                 resume=not kill,
@@ -395,7 +397,9 @@ def test_a_schedule_is_resumed_too(tmp_path):
                 evaluate=evaluate,
                 progress=False,
             )
-        except Killed:
+        except end:
             continue
         rates.append(private.optimizer.param_groups[0]["lr"])
     assert rates == [0.3 * 0.5**4]
+    assert [row.steps for row in report.rows] == [10, 20, 30, 40]
+    assert report.steps_lost == (10 if end is Killed else 0)

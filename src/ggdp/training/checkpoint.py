@@ -56,11 +56,13 @@ class Progress:
         rows: of the epochs that have ended.
         best: the model's state after the best of them, where it is kept.
         seconds: since the run began, pauses left out.
+        epoch_end: the step with which the present epoch ends; 0 between epochs.
     """
 
     rows: tuple[EpochRow, ...] = ()
     best: dict[str, Any] | None = None
     seconds: float = 0.0
+    epoch_end: int = 0
 
 
 @dataclass(frozen=True)
@@ -135,14 +137,10 @@ class Checkpoint:
             "rows": [asdict(row) for row in progress.rows],
             "best": progress.best,
             "seconds": progress.seconds,
+            "epoch_end": progress.epoch_end,
         }
         torch.save(state, content)
         write_atomically(self._path(_CHECKPOINT), content.getvalue())
-
-    def finish(self, progress: Progress) -> None:
-        """Write down that the run has ended, and the ledger as it ended."""
-        self.save(progress, finished=True)
-        self.reserve(0)
 
     def restore(self) -> Progress:
         """Put a run back to where `save` found it, charged for all that the ledger on disk holds.
@@ -166,8 +164,11 @@ class Checkpoint:
         if state.get("finished") is not False:
             raise CheckpointError(f"{path} is of a finished run; make a new plan to go on from its model")
         try:
-            progress = Progress(_rows(state["rows"]), state["best"], float(state["seconds"]))
-            num_steps = arguments.whole("num_steps", state["num_steps"], least=0, most=private.plan.steps)
+            num_steps, epoch_end = (
+                arguments.whole(name, state[name], least=0, most=private.plan.steps)
+                for name in ("num_steps", "epoch_end")
+            )
+            progress = Progress(_rows(state["rows"]), state["best"], float(state["seconds"]), epoch_end)
             charged = self._charged([ledger["ledger"], state["ledger"]], num_steps)
             self._load(state)
         except Exception as error:
@@ -256,7 +257,11 @@ class Keeper:
         self._files, self._save_every, self._progress = files, save_every, progress
         self._saved = self._reserved_at = time.perf_counter()
         self._block = self._left = 0
-        self.end = 0  # the step with which the present epoch ends
+
+    def begin(self) -> None:
+        """Write down that the run has begun."""
+        self._files.reserve(0)
+        self.save()
 
     def before_step(self) -> None:
         """Make sure that the ledger on disk holds the step that comes now."""
@@ -274,9 +279,13 @@ class Keeper:
 
     def stop(self) -> None:
         """The run is interrupted and this process goes on: save it, and give back what was not released."""
-        optimizer = self._files.private.optimizer
-        if optimizer.is_between_steps and optimizer.num_steps < self.end:
+        if self._files.private.optimizer.is_between_steps:
             self.save()
+        self._files.reserve(0)
+
+    def finish(self) -> None:
+        """Write down that the run has ended, and the ledger as it ended."""
+        self._files.save(self._progress(), finished=True)
         self._files.reserve(0)
 
     def _reserve(self, now: float) -> None:
@@ -284,7 +293,7 @@ class Keeper:
         wanted = self._save_every / _BLOCKS_PER_SAVE
         steps_in_time = self._block * wanted / max(now - self._reserved_at, 1e-9)
         steps = int(max(1.0, min(steps_in_time, _FASTER * self._block)))
-        steps = max(1, min(steps, self.end - private.optimizer.num_steps))
+        steps = max(1, min(steps, self._progress().epoch_end - private.optimizer.num_steps))
         while steps > 1 and not self._fits(steps):
             steps //= 2
         self._files.reserve(steps)

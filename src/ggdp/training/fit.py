@@ -5,6 +5,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def fit(
 
     Guarantees:
         * The ledger on disk never says less than what has been released, whenever the run is killed. An
-          error or Ctrl-C in the middle of an epoch saves the run first, so that no step is lost.
+          error or Ctrl-C in training or evaluation saves the run first, so that no step is lost.
         * A resumed run draws new batches and new noise, whatever generator it was given. What the ledger on
           disk holds stays charged, so that steps lost to an interruption are paid for; a budget is never
           exceeded, and the run may end before its plan does.
@@ -104,7 +105,6 @@ class _Run:
     def __init__(self, private: Private, loss: Loss, evaluate: Score | None, keep_best: bool) -> None:
         self._private, self._loss, self._evaluate, self._keep_best = private, loss, evaluate, keep_best
         self._progress = Progress()
-        self._files: Checkpoint | None = None
         self._keeper: Keeper | None = None
         self._since = time.perf_counter()
         self.stopped_by: StoppedBy | None = self._end_of_plan
@@ -129,12 +129,11 @@ class _Run:
                 self._progress = files.restore()
                 self.stopped_by = self._end_of_plan
             self._since = time.perf_counter()
+            self._keeper = keeper = Keeper(files, save_every, self._now)
+            if not exists:
+                private.group.from_leader(keeper.begin)
             if private.group.is_leader:
-                self._files, self._keeper = files, Keeper(files, save_every, self._now)
-                private.optimizer.before_release = self._keeper.before_step
-                if not exists:
-                    files.reserve(0)
-                    self._keeper.save()
+                private.optimizer.before_release = keeper.before_step
             try:
                 yield
             finally:
@@ -144,21 +143,17 @@ class _Run:
         """Train to the end of the epoch; its row, or None if the budget allowed no step of it."""
         private, per_epoch = self._private, self._private.plan.steps_per_epoch
         start = private.optimizer.num_steps
-        end = min((start // per_epoch + 1) * per_epoch, private.plan.steps)
-        if self._keeper is not None:
-            self._keeper.end = end
+        end = self._progress.epoch_end or min((start // per_epoch + 1) * per_epoch, private.plan.steps)
+        self._progress = replace(self._progress, epoch_end=end)
         try:
-            _train(private, end - start, self._loss)
-            self.stopped_by = self._end_of_plan
-        except BudgetExceededError:
-            self.stopped_by = "budget"
-            if private.optimizer.num_steps == start and self.rows:
+            self.stopped_by = self._trained_to(end)
+            if self.stopped_by == "budget" and self.rows and private.optimizer.num_steps == start:
                 return None
+            row = self._row()
         except (Exception, KeyboardInterrupt):
-            if self._keeper is not None:
+            if self._keeper is not None and private.group.is_leader:
                 self._keeper.stop()
             raise
-        row = self._row()
         best = self._progress.best
         if self._keep_best and best_of((*self.rows, row)) is row:
             best = {name: value.clone() for name, value in private.model.state_dict().items()}
@@ -166,16 +161,24 @@ class _Run:
         self._since = time.perf_counter()
         return row
 
+    def _trained_to(self, end: int) -> StoppedBy | None:
+        """Take the steps up to `end`; say why no more will follow, if so."""
+        try:
+            _train(self._private, end - self._private.optimizer.num_steps, self._loss)
+        except BudgetExceededError:
+            return "budget"
+        return self._end_of_plan
+
     def save(self) -> None:
         """Write down where the run stands, if it is kept."""
         if self._keeper is not None:
-            self._keeper.save()
+            self._private.group.from_leader(self._keeper.save)
 
     def report(self) -> FitReport:
         """What `fit` returns; the run has ended."""
         private = self._private
-        if self._files is not None:
-            self._files.finish(self._now())
+        if self._keeper is not None:
+            private.group.from_leader(self._keeper.finish)
         if self._keep_best and self._progress.best is not None:
             private.model.load_state_dict(self._progress.best)
         stopped_by = self.stopped_by or "plan"
@@ -187,7 +190,7 @@ class _Run:
 
     def _now(self) -> Progress:
         seconds = self._progress.seconds + time.perf_counter() - self._since
-        return Progress(self.rows, self._progress.best, seconds)
+        return replace(self._progress, seconds=seconds)
 
     def _row(self) -> EpochRow:
         private, steps = self._private, self._private.optimizer.num_steps
