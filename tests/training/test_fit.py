@@ -4,6 +4,7 @@
 import contextlib
 import json
 import math
+import shutil
 
 import pytest
 import torch
@@ -225,12 +226,18 @@ def test_a_run_that_has_taken_steps_is_not_overwritten_by_an_older_ledger(tmp_pa
     assert len(private.accountant) == 10
 
 
-@pytest.fixture
-def killed_folder(tmp_path):
+@pytest.fixture(scope="module")
+def killed_once(tmp_path_factory):
     """The folder of a run that was killed after its first epoch."""
+    folder = tmp_path_factory.mktemp("killed")
     with pytest.raises(Killed):
-        fit(private_run(), checkpoint=tmp_path, on_epoch=lambda row: kill(), progress=False)
-    return tmp_path
+        fit(private_run(), checkpoint=folder, on_epoch=lambda row: kill(), progress=False)
+    return folder
+
+
+@pytest.fixture
+def killed_folder(killed_once, tmp_path):
+    return shutil.copytree(killed_once, tmp_path / "run")
 
 
 def rewritten(folder, **changes):
