@@ -164,7 +164,7 @@ class _Run:
     def _trained_to(self, end: int) -> StoppedBy | None:
         """Take the steps up to `end`; say why no more will follow, if so."""
         try:
-            _train(self._private, end - self._private.optimizer.num_steps, self._loss)
+            take_steps(self._private, end - self._private.optimizer.num_steps, self._loss)
         except BudgetExceededError:
             return "budget"
         return self._end_of_plan
@@ -203,8 +203,21 @@ class _Run:
         return EpochRow(len(self.rows) + 1, steps, lower, spent.upper, score, self._now().seconds)
 
 
-def _train(private: Private, steps: int, loss: Loss) -> None:
-    """Take so many logical steps.
+def _score(private: Private, evaluate: Score) -> float:
+    """What process 0 finds; an error in any process is one in all."""
+    private.model.eval()
+    error, score, device = None, math.nan, _device(private.model)
+    try:
+        score = float(evaluate(private.model))
+    except Exception as found:
+        error = found
+    private.group.together(error, (), device)
+    private.model.train()
+    return private.group.leaders(score, device)
+
+
+def take_steps(private: Private, steps: int, loss: Loss = functional.cross_entropy) -> None:
+    """Train for so many logical steps: the loop of `fit`.
 
     Raises:
         BudgetExceededError: the budget does not allow the next one.
@@ -221,19 +234,6 @@ def _train(private: Private, steps: int, loss: Loss) -> None:
             optimizer.tell_others(error)
             raise
         optimizer.step()
-
-
-def _score(private: Private, evaluate: Score) -> float:
-    """What process 0 finds; an error in any process is one in all."""
-    private.model.eval()
-    error, score, device = None, math.nan, _device(private.model)
-    try:
-        score = float(evaluate(private.model))
-    except Exception as found:
-        error = found
-    private.group.together(error, (), device)
-    private.model.train()
-    return private.group.leaders(score, device)
 
 
 def accuracy_on(dataset: TensorDataset, *, batch_size: int = 4096) -> Score:
