@@ -84,10 +84,10 @@ def bad_examples_left_out():
     return *first_step(private), private.optimizer.num_zeroed
 
 
-def one_process_that_changes_its_model():
+def one_process_that_changes_its_optimizer():
     private = made(blobs(20))
     if dist.get_rank() == 1:
-        private.model[0].weight.requires_grad_(False)
+        private.optimizer.param_groups[0]["params"].append(nn.Parameter(torch.zeros(3)))
     return first_step(private)
 
 
@@ -189,7 +189,7 @@ def main(folder):
         "noise": noise_alone(),
         "bad": one_process_with_bad_examples(),
         "left out": bad_examples_left_out(),
-        "changed": one_process_that_changes_its_model(),
+        "changed": one_process_that_changes_its_optimizer(),
         "part": one_process_whose_first_part_fails(),
         "loss": one_process_whose_loss_fails(),
         "disagreements": disagreements(),
