@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.optim import Optimizer
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
@@ -26,6 +25,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 from ggdp import arguments
 from ggdp.accounting.budget import BudgetExceededError
 from ggdp.distributions import GeneralizedGaussian
+from ggdp.training.fit import take_steps
 from ggdp.training.poisson_batches import check_loader
 from ggdp.training.private import Private, make_private
 
@@ -152,21 +152,8 @@ class Enough(Exception):
 
 def classify(private: Private) -> None:
     """Train to the end of the plan, or of the budget, on batches (inputs, label) with the cross-entropy."""
-    model, optimizer, loader, _ = private
-    device = next(model.parameters()).device
-    model.train()
-    while optimizer.num_steps < private.plan.steps:
-        for batch in loader:
-            optimizer.zero_grad()
-            *inputs, target = (part.to(device) for part in batch)
-            if len(target):
-                torch.autograd.backward(functional.cross_entropy(model(*inputs), target))
-            try:
-                optimizer.step()
-            except BudgetExceededError:
-                return
-            if optimizer.num_steps >= private.plan.steps:
-                return
+    with contextlib.suppress(BudgetExceededError):
+        take_steps(private, private.plan.steps - private.optimizer.num_steps)
 
 
 class CanaryModel(nn.Module):
@@ -303,7 +290,11 @@ class _CanaryLoader:
         return getattr(self._loader, name)
 
     def __iter__(self) -> Iterator[Any]:
-        for batch in self._loader:
+        return self.batches(len(self))
+
+    def batches(self, steps: int) -> Iterator[Any]:
+        """See `PoissonBatches.batches`."""
+        for batch in self._loader.batches(steps):
             *rest, rows = batch
             self._model.rows = rows
             self.drawn.append(rows)

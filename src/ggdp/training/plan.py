@@ -103,7 +103,12 @@ class Plan:
         return epsilon(self.mechanism(steps), delta=self.delta, method="one-coordinate")
 
     def ledger(self) -> Accountant:
-        """A fresh accountant with the plan's budget, which has recorded everything alongside."""
+        """A fresh accountant with the plan's budget, which has recorded everything alongside.
+
+        Raises:
+            ValueError: the accountant does not cover the steps of the plan, or the budget not one of them.
+        """
+        Accountant().step(self.step)  # refused here, and not at the first step
         budgeted = self.max_epsilon is not None
         accountant = Accountant(epsilon=self.max_epsilon, delta=self.delta if budgeted else None)
         for mechanism, count in self.alongside:

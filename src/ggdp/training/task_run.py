@@ -95,6 +95,7 @@ class TaskRun:
             evaluate=self.score,
             checkpoint=checkpoint,
             resume=resume,
+            keep={f"average {place}": average for place, average in enumerate(self.averages)},
             patience=self.patience,
             scheduler=self.scheduler,
             progress=progress,
