@@ -55,7 +55,7 @@ def test_three_ways_to_say_how_much_noise_agree():
     as_it_is = plan_training(GeneralizedGaussian(1.5, 3.0), rate=0.1, steps=1, **SIZES)
     assert by_scale == as_it_is
     assert by_multiplier.noise.scale == pytest.approx(3.0, rel=1e-15)
-    assert by_scale.norm == 1.5
+    assert by_scale.norm == 2.0
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from ggdp.accounting import Bounds
 from ggdp.accounting.budget import BudgetExceededError
 from ggdp.mechanisms import Composed
 from ggdp.training.checkpoint import Checkpoint, CheckpointError, Keeper, Progress, Stateful
+from ggdp.training.poisson_batches import PoissonBatches
 from ggdp.training.private import Private
 from ggdp.training.report import EpochRow, FitReport, StoppedBy, best_of
 
@@ -164,8 +165,10 @@ class _Run:
 
     def _trained_to(self, end: int) -> StoppedBy | None:
         """Take the steps up to `end`; say why no more will follow, if so."""
+        loader: object = self._private.data_loader
         try:
-            is_first = self._private.gradients.num_steps == 0
+            # A run under audit has canaries in its batches, which the loss does not see.
+            is_first = self._private.gradients.num_steps == 0 and isinstance(loader, PoissonBatches)
             steps = end - self._private.optimizer.num_steps
             take_steps(self._private, steps, self._loss, rehearses=is_first)
         except BudgetExceededError:
