@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/training.md: its code runs, and its figures are what the library says."""
+"""docs/training.md and docs/clipping.md: their code runs, and figures are what the library says."""
 
 import re
 from pathlib import Path
@@ -21,6 +21,15 @@ def test_the_blocks_run_one_after_the_other_and_what_they_assert_holds(capsys):
     for block in BLOCKS:
         exec(compile(block, "docs/training.md", "exec"), names)
     assert len(capsys.readouterr().out.splitlines()) == 3 + 2
+
+
+def test_the_blocks_of_the_page_on_clipping_run_one_after_the_other():
+    page = (Path(__file__).parents[2] / "docs" / "clipping.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert len(blocks) >= 3
+    names = {}
+    for block in blocks:
+        exec(compile(block, "docs/clipping.md", "exec"), names)
 
 
 @pytest.mark.parametrize(("beta", "norm", "known", "std"), ROWS)

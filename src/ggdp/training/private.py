@@ -117,6 +117,7 @@ def make_private(
     loss_reduction: Literal["mean", "sum"] = "mean",
     batch_first: bool = True,
     non_finite: Literal["zero", "refuse"] = "zero",
+    self_check: bool = True,
     generator: Generator | None = None,
 ) -> Private:
     """Make a training script private: the loop stays as it is.
@@ -165,6 +166,8 @@ def make_private(
         non_finite: what becomes of an example whose gradient is NaN or infinite. "zero" leaves it out of the
             sum, so that nothing but the noisy sum depends on it, and counts it in `optimizer.num_zeroed`;
             "refuse" raises `NonFiniteGradientError`, and then the error itself tells about the data.
+        self_check: whether some examples are run through the model alone, in the first steps and now and then,
+            to verify what was clipped (docs/clipping.md). Switch it off only to measure what it costs.
         generator: for tests and repetition only; left out, batches and noise are unpredictable. A run that
             is resumed no longer follows it.
 

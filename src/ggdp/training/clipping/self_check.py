@@ -18,8 +18,8 @@ from ggdp.training.clipping.norms import combined, row_norms
 from ggdp.training.clipping.refusals import UnsupportedModelError
 from ggdp.training.clipping.site import Pass
 
-# The first step is looked at closely, later ones now and then: about one example in a thousand steps' worth.
-_FIRST, _LATER = 8, 2
+# How many examples are looked at in the first step, and in later ones that are checked.
+_FIRST, _LATER = 4, 1
 
 
 class SelfCheckError(UnsupportedModelError):
