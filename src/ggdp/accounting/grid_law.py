@@ -16,6 +16,7 @@ from ggdp.privacy_loss.hockey_stick import HockeyStick, far_side, hockey_stick
 from ggdp.privacy_loss.shift_pair import Array, ShiftPair
 
 _UNIT_ROUNDOFF = 2.0**-53
+_SMALLEST = 1e-295  # value of a curve up to which it may be off by as much
 
 
 @dataclass(frozen=True)
@@ -75,11 +76,12 @@ def discretize(pair: ShiftPair, spacing: float, low: float, high: float, negligi
         excess_mass, excess_factor = 3.0 * float(errors.max()), 0.0
     else:
         values = np.concatenate([curve.left.value, curve.right.value])
-        shown = values > 1e-290
+        shown = values > _SMALLEST
         share = float((errors[shown] / values[shown]).max()) if shown.any() else 0.0
         mass = curve.masses(curve.left.value, curve.right.value)
-        factor, lifted = 1.0 + share, 0.0
-        excess_mass, excess_factor = 0.0, 3.0 * share
+        # values too small for a share of themselves: all are raised by as much, which ends up at infinite loss
+        factor, lifted = 1.0 + share, 2.0 * _SMALLEST
+        excess_mass, excess_factor = 2.0 * _SMALLEST, 3.0 * share
     # noise of a grid finer than the closed form; dropping it raises the curve
     negative = -float(mass[mass < 0.0].sum())
     return GridLaw(
@@ -122,6 +124,9 @@ class _Curve:
         turn = int(np.clip(np.searchsorted(t, 0.0, side="right") - 1, 0, len(t) - 1))
         whole = replace(pair, cut=math.inf)
         left, right = far_side(whole, t[: turn + 1]), hockey_stick(whole, t[turn:])
+        if t[turn] > 0.0:  # a grid that begins beyond the turn needs of the other form only its first value
+            value, error = right.value[:1] - 1.0, right.error[:1] + 4.0 * _UNIT_ROUNDOFF
+            left = HockeyStick(value, error, -value)
         return _Curve(origin, first, spacing, turn, float(t[turn]), ends, left, right)
 
     def masses(self, left: Array, right: Array) -> Array:
@@ -129,13 +134,13 @@ class _Curve:
 
         The kink of (1 - x)_+ between the two forms is the mass e^t at the turn. Left of the grid the curve
         is the chord from x = 0; right of it it is constant, or, where the law is cut, its own tangent, which
-        adds no mass.
+        adds no mass. A grid of positive losses has one form, and delta - 1 in place of the other.
         """
         grow, fall = math.expm1(self.spacing), -math.expm1(-self.spacing)
         step = np.concatenate([np.diff(left), np.diff(right)])
         beyond = -float(self.right.slope[-1]) if self.ends else 0.0
         mass = np.append(step / grow, beyond) - np.insert(step / fall, 0, left[0])
-        mass[self.turn] += math.exp(self.t_turn)
+        mass[self.turn] += math.exp(self.t_turn) if self.t_turn <= 0.0 else 0.0
         return mass
 
     def moved(self) -> float:

@@ -7,24 +7,34 @@ functions S at one point. Written as
 
     delta = rate (S_up - S_down) - (e^t - 1) ((1 - rate) S_0 + rate S_down),
 
-every term is of the order of the rate when losses are, so that a rate of 1e-7 costs no digits; where e^t
-would overflow, delta = -P expm1(t + log Q - log P). A threshold slightly off z(t) costs only the square of
-its error, because z(t) maximises P(z > x) - e^t Q(z > x) over x; that square is charged too.
+every term is of the order of the rate when losses are, so that a rate of 1e-7 costs no digits. A large e^t
+meets a small Q: from a loss of about 40 on Q may lie below the smallest double while e^t Q does not. Where
+e^t or 1/Q is very large, delta = -P expm1(t + log Q - log P), from logarithms of both survival functions. What
+is smaller than a double can hold is charged as an absolute error, everywhere.
+
+A threshold slightly off z(t) costs only the square of its error, because z(t) maximises P(z > x) - e^t Q(z >
+x) over x; that square is charged too.
 """
 
 import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ggdp.distributions.gamma_tail import log_upper, upper
 from ggdp.privacy_loss.shift_pair import Array, ShiftPair
 
 _UNIT_ROUNDOFF = 2.0**-53
 _GAMMA_ULPS = 400.0
-_LARGE = 600.0  # e^t overflows soon after
+_LARGE = 600.0  # largest exponent of a factor: e^t overflows soon after, and 1/Q
+_SMALLEST_FACTOR = math.exp(-_LARGE)
+_UNDERFLOW = 1e-320  # more than what products, sums and tails lose that fall below the smallest double
 _TABLE = 3000
 _DEEPEST = 740.0  # log(1/probability) at which a double underflows
+
+Mask = NDArray[np.bool_]
+Sticks = tuple[Array, Array, Array]
 
 
 @dataclass(frozen=True)
@@ -103,16 +113,22 @@ def _half_line(pair: ShiftPair, t: Array, z: Array, residual: Array, side: float
         excess = np.expm1(np.minimum(t, _LARGE))
         value = side * (pair.rate * (up - down) - excess * q)
         size = pair.rate * (up + down) + np.abs(excess) * q
-        slope = (1.0 + excess) * q
+        slope = np.exp(np.minimum(t, _LARGE)) * q
+        # far below zero e^t - 1 is no small number, and P and e^t Q are taken as they are
+        below = t < -1.0
+        p = (1.0 - pair.rate) * still + pair.rate * up
+        value = np.where(below, side * (p - slope), value)
+        size = np.where(below, p + slope, size)
         # survival is right to the ulps of gamma_tail, measured against mpmath, plus those of its exponent
         # |z|^beta
         exponent = (np.abs(z) + max(pair.up, -pair.down)) ** pair.beta
         ulps = (16.0 if pair.beta == 1.0 else _GAMMA_ULPS) + 4.0 * np.abs(t) + (pair.beta + 3.0) * exponent
         density = np.exp(np.minimum(pair.log_mixture(z, pair.up) - np.abs(z) ** pair.beta, 0.0))
         slack = density * residual**2 / np.maximum(pair.loss_slope(z), 1e-300)
-    error = size * ulps * _UNIT_ROUNDOFF + slack
-    if np.any(t > _LARGE):
-        value, error, slope = _far_out(pair, t, z, ulps, value, error, slope)
+    error = size * ulps * _UNIT_ROUNDOFF + slack + _UNDERFLOW * (1.0 + np.abs(excess))
+    apart = (t > _LARGE) | ((t > 1.0) & (q < _SMALLEST_FACTOR))
+    if side > 0.0 and np.any(apart):
+        value, error, slope = _by_logarithms(pair, t, z, ulps, slack, apart, (value, error, slope))
     # beyond the largest loss the half line is empty, before the smallest one it is everything; or the other
     # way round
     everything = ~inside & (t <= pair.infimum if side > 0.0 else t >= pair.supremum)
@@ -126,19 +142,19 @@ def _half_line(pair: ShiftPair, t: Array, z: Array, residual: Array, side: float
     )
 
 
-def _far_out(
-    pair: ShiftPair, t: Array, z: Array, ulps: Array, value: Array, error: Array, slope: Array
-) -> tuple[Array, Array, Array]:
-    """The same through logarithms where e^t overflows."""
-    log_p, log_q = _log_mixture(pair, z, pair.up), _log_mixture(pair, z, pair.down)
+def _by_logarithms(
+    pair: ShiftPair, t: Array, z: Array, ulps: Array, slack: Array, apart: Mask, direct: Sticks
+) -> Sticks:
+    """Value, error and slope, replaced where `apart` by -P expm1(t + log Q - log P)."""
+    log_p, log_q = _log_mixture(pair, z[apart], pair.up), _log_mixture(pair, z[apart], pair.down)
     p = np.exp(log_p)
-    far = t > _LARGE
-    ratio = np.minimum(t + log_q - log_p, 0.0)
-    return (
-        np.where(far, -p * np.expm1(ratio), value),
-        np.where(far, 2.0 * p * (ulps + np.abs(log_q) + np.abs(log_p)) * _UNIT_ROUNDOFF, error),
-        np.where(far, p * np.exp(ratio), slope),
-    )
+    ratio = np.minimum(t[apart] + log_q - log_p, 0.0)
+    ulps = ulps[apart] + 4.0 * (np.abs(log_q) + np.abs(log_p))
+    value, error, slope = (array.copy() for array in direct)
+    value[apart] = -p * np.expm1(ratio)
+    error[apart] = 2.0 * p * ulps * _UNIT_ROUNDOFF + slack[apart] + _UNDERFLOW
+    slope[apart] = p * np.exp(ratio)
+    return value, error, slope
 
 
 def _log_mixture(pair: ShiftPair, z: Array, shift: float) -> Array:
