@@ -11,6 +11,8 @@ from ggdp.accounting.curve import LogDelta
 from ggdp.privacy_loss.hockey_stick import hockey_stick
 from ggdp.privacy_loss.shift_pair import ShiftPair
 
+_UNIT_ROUNDOFF = 2.0**-53
+
 
 @dataclass(frozen=True)
 class ClosedForm:
@@ -22,10 +24,11 @@ class ClosedForm:
         """Certified log delta at epsilon."""
         stick = hockey_stick(self.pair, np.array([epsilon]))
         value, error = max(float(stick.value[0]), 5e-324), float(stick.error[0]) + 5e-324
+        slip = 4.0 * _UNIT_ROUNDOFF * (1.0 + abs(math.log(value)))  # of the logarithm itself
         return LogDelta(
-            lower=math.log(value - error) if value > error else -math.inf,
+            lower=math.log(value - error) - slip if value > error else -math.inf,
             estimate=math.log(value),
-            upper=math.log(value + error),
+            upper=math.log(value + error) + slip,
             slope=-float(stick.slope[0]) / value,
             ledger=ErrorLedger(roundoff=error / value),
         )

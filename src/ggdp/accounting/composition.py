@@ -24,6 +24,7 @@ _GOOD_WIDTH = 2e-7  # relative width at which an engine's answer is taken as it 
 _FAIR_WIDTH = 1e-6  # and after the second engine too
 _SUPREMUM_ERROR = 1e-14  # relative rounding error of a sum of largest losses
 _LEAST_DELTA = 5e-324  # a positive delta never becomes an upper bound of zero
+_UNIT_ROUNDOFF = 2.0**-53
 
 Engine = Callable[[Parts, TiltPlan, Saddle], Curve]
 
@@ -239,7 +240,7 @@ def _delta_by_moments(parts: Parts, plan: TiltPlan, saddle: Saddle, epsilon: flo
             log_upper = min(log_upper, moments.log_delta_above(parts, plan, factor * saddle.theta, epsilon))
         except ArithmeticError:
             continue
-    upper = max(math.exp(log_upper), _LEAST_DELTA)
+    upper = _raised(log_upper)
     lower = min(math.exp(moments.log_delta_below(parts, epsilon)), upper)
     return Bounds(lower, min(max(math.exp(min(saddle.log_delta, 0.0)), lower), upper), upper, "moments")
 
@@ -262,5 +263,12 @@ def _rare_curve(engine: Engine, parts: Parts, plan: TiltPlan, epsilon: float) ->
 
 
 def _delta_bounds(found: LogDelta, method: str) -> Bounds:
-    lower, estimate, upper = (math.exp(min(v, 0.0)) for v in (found.lower, found.estimate, found.upper))
-    return Bounds(lower, estimate, max(upper, _LEAST_DELTA), method, found.ledger)
+    upper = _raised(found.upper)
+    lower = min(math.exp(min(found.lower, 0.0)) * (1.0 - 4.0 * _UNIT_ROUNDOFF), upper)
+    estimate = min(max(math.exp(min(found.estimate, 0.0)), lower), upper)
+    return Bounds(lower, estimate, upper, method, found.ledger)
+
+
+def _raised(log_delta: float) -> float:
+    """No less than the delta of that logarithm, and positive."""
+    return min(math.exp(min(log_delta, 0.0)) * (1.0 + 4.0 * _UNIT_ROUNDOFF) + _LEAST_DELTA, 1.0)

@@ -109,6 +109,12 @@ def survivals(pair: ShiftPair, z: float) -> tuple[float, float, float]:
     return float(up), float(down), float(still)
 
 
+def log_masses(pair: ShiftPair, z: float) -> tuple[float, float]:
+    """log of the P- and of the Q-mass of noise beyond z, also where these are below the smallest double."""
+    point = np.array([z])
+    return float(_log_mixture(pair, point, pair.up)[0][0]), float(_log_mixture(pair, point, pair.down)[0][0])
+
+
 def _half_line(pair: ShiftPair, t: Array, z: Array, residual: Array, side: float) -> HockeyStick:
     """P - e^t Q of {z > threshold} (side 1), or e^t Q - P of {z <= threshold} (side -1)."""
     inside = np.isfinite(z)
