@@ -35,9 +35,14 @@ class ClosedForm:
 
     def start(self, log_delta: float) -> float:
         """An epsilon close to the one asked for, by halving."""
-        low, high = 0.0, min(self.pair.supremum, 4000.0)
+        low, high = 0.0, min(self.pair.supremum, 4.0)
+        while high < self.pair.supremum and self._is_above(high, log_delta):
+            low, high = high, 4.0 * high
         for _ in range(60):
             middle = 0.5 * (low + high)
-            value = float(hockey_stick(self.pair, np.array([middle])).value[0])
-            low, high = (middle, high) if value > 0.0 and math.log(value) > log_delta else (low, middle)
+            low, high = (middle, high) if self._is_above(middle, log_delta) else (low, middle)
         return low
+
+    def _is_above(self, epsilon: float, log_delta: float) -> bool:
+        value = float(hockey_stick(self.pair, np.array([epsilon])).value[0])
+        return value > 0.0 and math.log(value) > log_delta

@@ -18,11 +18,13 @@ from ggdp.accounting.tilt import Saddle, TiltPlan, saddle_for_epsilon, saddle_fo
 from ggdp.privacy_loss.dominating import Parts
 
 MOST_EPSILON = 2000.0
+CLOSED_FORM = "closed form"
+"""The method of one release, which has no largest epsilon."""
 
 _SMALLEST_LOG_DELTA = math.log(1e-290)  # beyond, delta is as good as none, and only bounded
 _GOOD_WIDTH = 2e-7  # relative width at which an engine's answer is taken as it is
 _FAIR_WIDTH = 1e-6  # and after the second engine too
-_SUPREMUM_ERROR = 1e-14  # relative rounding error of a sum of largest losses
+SUPREMUM_ERROR = 1e-14  # relative rounding error of a sum of largest losses
 _LEAST_DELTA = 5e-324  # a positive delta never becomes an upper bound of zero
 _UNIT_ROUNDOFF = 2.0**-53
 
@@ -40,7 +42,7 @@ def too_much(what: str, bounds: Bounds | None, about: float = math.inf) -> str:
 
 def largest_loss(parts: Parts) -> float:
     """No less than the sum of the largest losses, rounding included."""
-    return sum(times * pair.supremum for pair, times in parts) * (1.0 + _SUPREMUM_ERROR)
+    return sum(times * pair.supremum for pair, times in parts) * (1.0 + SUPREMUM_ERROR)
 
 
 def _releases(parts: Parts) -> int:
@@ -73,9 +75,9 @@ def epsilon_of(parts: Parts, target: float) -> Bounds:
     if _releases(parts) == 1:
         curve = ClosedForm(parts[0][0])
         start = curve.start(target)
-        if start <= 0.0 or start >= MOST_EPSILON * 1.5:
-            return _at_an_end(start, "closed form")
-        return _as_bounds(crossing(curve, target, start, 0.1 * start), "closed form", ceiling)
+        if start <= 0.0:
+            return Bounds(0.0, 0.0, 0.0, CLOSED_FORM)
+        return _as_bounds(crossing(curve, target, start, 0.1 * start), CLOSED_FORM, ceiling)
     plan = TiltPlan.of(parts)
     saddle = saddle_for_log_delta(plan, target)
     if saddle.epsilon < saddle.deviation and _is_zero(parts, plan, target):
@@ -182,12 +184,6 @@ def _as_bounds(found: EpsilonSandwich, method: str, ceiling: float) -> Bounds:
     return Bounds(lower, estimate, upper, method, found.ledger)
 
 
-def _at_an_end(start: float, method: str) -> Bounds:
-    if start <= 0.0:
-        return Bounds(0.0, 0.0, 0.0, method)
-    raise ValueError(too_much("epsilon at this delta", Bounds(start, start, start, method)))
-
-
 def _both(one: Bounds, other: Bounds) -> Bounds:
     """The intersection of two certified answers to the same question."""
     head = one if one.width <= other.width else other
@@ -215,11 +211,11 @@ def delta_of(parts: Parts, epsilon: float) -> Bounds:
     if epsilon >= largest_loss(parts):
         return Bounds(0.0, 0.0, 0.0, "pure")
     if _releases(parts) == 1:
-        return _delta_bounds(ClosedForm(parts[0][0]).log_delta(epsilon), "closed form")
+        return _delta_bounds(ClosedForm(parts[0][0]).log_delta(epsilon), CLOSED_FORM)
     plan = TiltPlan.of(parts)
     saddle = saddle_for_epsilon(plan, epsilon)
     best: Bounds | None = None
-    if not saddle.deviation > 0.0 or saddle.log_delta < _SMALLEST_LOG_DELTA:
+    if not saddle.deviation > 0.0 or saddle.log_delta < _SMALLEST_LOG_DELTA or epsilon > MOST_EPSILON:
         return _delta_by_moments(parts, plan, saddle, epsilon)
     for name, attempt in _delta_attempts(parts, plan, saddle, epsilon):
         try:

@@ -57,8 +57,14 @@ def delta(mechanism: Mechanism, epsilon: float, adjacency: Adjacency) -> Bounds:
 
 def largest_loss(mechanism: Mechanism, adjacency: Adjacency) -> float:
     """The epsilon of pure privacy: no loss exceeds it; infinite where any may be infinite."""
+    return largest_losses(mechanism, adjacency)[1]
+
+
+def largest_losses(mechanism: Mechanism, adjacency: Adjacency) -> tuple[float, float]:
+    """Bounds on the epsilon of pure privacy; the upper one is infinite where a loss may be."""
     found = described_directions(mechanism, adjacency)
-    return max(math.inf if direction.infinite[1] > 0.0 else direction.supremum for direction in found)
+    upper = max(math.inf if direction.infinite[1] > 0.0 else direction.supremum for direction in found)
+    return min(max(direction.reached for direction in found), upper), upper
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,22 @@ import numpy as np
 from ggdp import arguments
 from ggdp.accounting import general, vector
 from ggdp.accounting.bounds import Bounds, Estimate
-from ggdp.accounting.composition import MOST_EPSILON, delta_of, epsilon_of, largest_loss, too_much
+from ggdp.accounting.composition import (
+    CLOSED_FORM,
+    MOST_EPSILON,
+    SUPREMUM_ERROR,
+    delta_of,
+    epsilon_of,
+    largest_loss,
+    too_much,
+)
 from ggdp.accounting.described import is_described
 from ggdp.mechanisms import Adjacency, Mechanism
 from ggdp.privacy_loss.dominating import directions
 from ggdp.privacy_loss.purity import is_pure
 
 LEAST_LOG_DELTA = math.log(1e-100)
+_DELTAS = "[1e-100, 1)"
 
 Method = Literal["scanned", "one-coordinate"]
 
@@ -46,7 +55,7 @@ def epsilon(
 
     Args:
         mechanism: what is released.
-        delta: in [1e-100, 0.5]; or
+        delta: in [1e-100, 1), or 0 for pure privacy, which mechanisms of bounded loss have; or
         log_delta: its natural logarithm.
         adjacency: which datasets are neighbours; ADD_REMOVE is the worse of both directions.
         method: for a vector release, "scanned" (the worst of equal splits) or "one-coordinate", both without
@@ -60,7 +69,8 @@ def epsilon(
         closed forms and mpmath.
 
     Raises:
-        ValueError: an argument is out of range, or epsilon would exceed 2000.
+        ValueError: an argument is out of range, epsilon would exceed 2000 and has no closed form (one
+            release, or Gaussian releases without sampling, have one), or delta is 0 and the loss unbounded.
 
     >>> from ggdp import AdditiveNoise, Composed, Gaussian, PoissonSampled
     >>> step = PoissonSampled(AdditiveNoise(Gaussian(std=1.0)), rate=0.01)
@@ -68,13 +78,16 @@ def epsilon(
     6.907384
     """
     target = _log_delta_argument(delta, log_delta)
+    if target == -math.inf:
+        _no_method(method)
+        return _pure_epsilon(mechanism, Adjacency(adjacency))
     if is_described(mechanism):
         _no_method(method)
         return general.epsilon(mechanism, target, Adjacency(adjacency))
     # --- vector releases without a known worst shift, and estimates: ggdp.accounting.vector
     ask = partial(_epsilon_with_spent, target, Adjacency(adjacency))
     routed = vector.answer(mechanism, Adjacency(adjacency), method, ask, vector.EpsilonAt(target))
-    if isinstance(routed, Bounds) and (routed.lower > MOST_EPSILON or not routed.upper < 1e6):
+    if isinstance(routed, Bounds) and _is_too_much(routed):
         raise ValueError(too_much("epsilon at this delta", routed))
     if routed is not None:
         return routed
@@ -87,7 +100,7 @@ def epsilon(
         worst = one if worst is None else Bounds.worst(worst, one)
     if worst is not None:
         worst = vector.named(worst, mechanism, Adjacency(adjacency), vector.EpsilonAt(target))
-    if worst is None or worst.lower > MOST_EPSILON or not worst.upper < 1e6:
+    if worst is None or _is_too_much(worst):
         raise ValueError(too_much("epsilon at this delta", worst))
     return worst
 
@@ -109,7 +122,7 @@ def delta(
 
     Args:
         mechanism: what is released.
-        epsilon: in [0, 2000].
+        epsilon: at least 0; beyond 2000 bounds are wide, unless there is a closed form.
         adjacency: which datasets are neighbours.
         method: as for `epsilon`.
 
@@ -120,7 +133,7 @@ def delta(
     >>> delta(AdditiveNoise(Laplace(scale=2.0)), epsilon=0.5).upper
     0.0
     """
-    epsilon = arguments.real("epsilon", epsilon, least=0.0, most=MOST_EPSILON)
+    epsilon = arguments.real("epsilon", epsilon, least=0.0)
     if is_described(mechanism):
         _no_method(method)
         return general.delta(mechanism, epsilon, Adjacency(adjacency))
@@ -158,6 +171,29 @@ def privacy_curve(
     return [epsilon(mechanism, delta=float(d), adjacency=adjacency) for d in np.asarray(deltas)]
 
 
+def _is_too_much(bounds: Bounds) -> bool:
+    """Whether epsilon is beyond what is computed; one release has a closed form for all of them."""
+    if bounds.method.endswith(CLOSED_FORM):
+        return False
+    return bounds.lower > MOST_EPSILON or not bounds.upper < 1e6
+
+
+def _pure_epsilon(mechanism: Mechanism, adjacency: Adjacency) -> Bounds:
+    """Epsilon at delta = 0: the largest loss there is."""
+    if is_described(mechanism):
+        lower, upper = general.largest_losses(mechanism, adjacency)
+    else:
+        upper = max(largest_loss(parts) for parts in directions(mechanism, adjacency))
+        lower = upper * (1.0 - 4.0 * SUPREMUM_ERROR)
+    if not math.isfinite(upper):
+        raise ValueError(
+            "delta must be positive for this mechanism, got 0: its privacy loss has no upper bound, and no "
+            "epsilon is enough; pure privacy takes Laplace noise (beta = 1) or outcomes whose probabilities "
+            f"have bounded ratios; give a delta in {_DELTAS}"
+        )
+    return Bounds(lower, min(max(upper / (1.0 + SUPREMUM_ERROR), lower), upper), upper, "largest loss")
+
+
 def _epsilon_with_spent(log_delta: float, adjacency: Adjacency, mechanism: Mechanism, spent: float) -> Bounds:
     """Epsilon at the rest of a delta of which some is spent elsewhere."""
     rest = log_delta + math.log1p(-spent * math.exp(-log_delta))
@@ -172,11 +208,11 @@ def _delta_with_spent(epsilon: float, adjacency: Adjacency, mechanism: Mechanism
 
 
 def _no_method(method: str | None) -> None:
-    """A described mechanism has no splits to choose from."""
+    """Described mechanisms and pure privacy have no splits to choose from."""
     if method is not None:
         raise ValueError(
-            f"method must be left out for a mechanism that is described, got {method!r}: it is for vectors "
-            "of Generalized Gaussian noise"
+            f"method must be left out for a mechanism that is described, and at delta = 0, got {method!r}: "
+            "it is for vectors of Generalized Gaussian noise"
         )
 
 
@@ -186,6 +222,8 @@ def _log_delta_argument(delta: float | None, log_delta: float | None) -> float:
             f"give delta or log_delta, one of them, got delta={delta!r}, log_delta={log_delta!r}"
         )
     if delta is not None:
-        return math.log(arguments.real("delta", delta, least=1e-100, most=0.5))
+        if not isinstance(delta, bool) and delta == 0.0:
+            return -math.inf
+        return math.log(arguments.real("delta", delta, least=1e-100, below=1.0, hint="or 0"))
     assert log_delta is not None
-    return arguments.real("log_delta", log_delta, least=LEAST_LOG_DELTA - 1e-9, most=math.log(0.5))
+    return arguments.real("log_delta", log_delta, least=LEAST_LOG_DELTA - 1e-9, below=0.0)

@@ -57,10 +57,21 @@ def directions(mechanism: Mechanism, adjacency: Adjacency) -> list[Parts]:
         for noise, rate, times in steps:
             for pair, count in _pairs(noise, rate, direction):
                 counts[pair] = counts.get(pair, 0) + count * times
-        parts = tuple(counts.items())
+        parts = _rotated(tuple(counts.items()))
         if parts not in found:
             found.append(parts)
     return found
+
+
+def _rotated(parts: Parts) -> Parts:
+    """All Gaussian releases without sampling as one: the shifts are a vector, and a rotation that leaves the
+    noise what it is turns it into the first axis. Its length is the root of the sum of squares."""
+    gaussian = [(pair, times) for pair, times in parts if pair.beta == 2.0 and pair.rate == 1.0]
+    if sum(times for _, times in gaussian) <= 1:
+        return parts
+    length = math.sqrt(math.fsum(times * (pair.up - pair.down) ** 2 for pair, times in gaussian))
+    others = tuple(part for part in parts if part not in gaussian)
+    return ((ShiftPair(2.0, length, 0.0, 1.0), 1), *others)
 
 
 def checked_steps(mechanism: Mechanism, adjacency: Adjacency) -> list[tuple[AdditiveNoise, float, int]]:
