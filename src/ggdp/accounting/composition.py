@@ -82,6 +82,8 @@ def epsilon_of(parts: Parts, target: float) -> Bounds:
     saddle = saddle_for_log_delta(plan, target)
     if saddle.epsilon < saddle.deviation and _is_zero(parts, plan, target):
         return Bounds(0.0, 0.0, 0.0, "total variation")
+    if saddle.epsilon > MOST_EPSILON and (least := moments.epsilon_below(parts, target)) > MOST_EPSILON:
+        raise ValueError(too_much("epsilon at this delta", Bounds(least, least, least, "moments")))
     for name, attempt in _attempts(parts, plan, saddle, target):
         try:
             found = attempt()
