@@ -16,6 +16,7 @@ from ggdp.privacy_loss.hockey_stick import HockeyStick, far_side, hockey_stick
 from ggdp.privacy_loss.shift_pair import Array, ShiftPair
 
 _UNIT_ROUNDOFF = 2.0**-53
+_MATTERS = 1e11  # a mass that is all of the answer, in units of one that is negligible
 _SMALLEST = 1e-295  # value of a curve up to which it may be off by as much
 
 
@@ -64,20 +65,22 @@ def discretize(pair: ShiftPair, spacing: float, low: float, high: float, negligi
         spacing: distance of grid points.
         low: where the grid begins, at the latest.
         high: where it ends, at the earliest.
-        negligible: mass at infinite loss that does not matter to the answer.
+        negligible: mass at infinite loss that does not matter to the answer; errors are raised as they are
+            where they do not exceed it, or where that costs less than raising all values in proportion.
     """
     curve = _Curve.on(pair, spacing, low, high)
     errors = np.concatenate([curve.left.error, curve.right.error])
-    if float(curve.right.error.max()) <= negligible:
+    values = np.concatenate([curve.left.value, curve.right.value])
+    shown = values > _SMALLEST
+    share = float((errors[shown] / values[shown]).max()) if shown.any() else 0.0
+    absolute = float(curve.right.error.max())
+    if absolute <= max(negligible, min(share, 1.0) * _MATTERS * negligible):
         # raise every value by the bound on its error; that of the last one ends up at infinite loss
         top = np.maximum(curve.right.error, curve.right.error[-2:].max())
         mass = curve.masses(curve.left.value + curve.left.error, curve.right.value + top)
         factor, lifted = 1.0, float(top[-1])
         excess_mass, excess_factor = 3.0 * float(errors.max()), 0.0
     else:
-        values = np.concatenate([curve.left.value, curve.right.value])
-        shown = values > _SMALLEST
-        share = float((errors[shown] / values[shown]).max()) if shown.any() else 0.0
         mass = curve.masses(curve.left.value, curve.right.value)
         # values too small for a share of themselves: all are raised by as much, which ends up at infinite loss
         factor, lifted = 1.0 + share, 2.0 * _SMALLEST

@@ -178,9 +178,9 @@ def _log_tail(mean: float, count: float) -> float:
 def span_of(pair: ShiftPair, plan: TiltPlan, saddle: Saddle, index: int) -> tuple[float, float]:
     """Losses of one part that can matter: tilted mass below, mass at infinity above, both negligible."""
     loss, log_mass, times = plan.part(index)
-    tilted = log_mass + saddle.theta * loss
-    tilted = tilted - tilted.max()
-    from_left = np.logaddexp.accumulate(tilted)
+    # losses below the grid are raised to its first point, all of them
+    from_left = np.logaddexp.accumulate(log_mass) + saddle.theta * loss
+    from_left = from_left - (log_mass + saddle.theta * loss).max()
     from_right = np.logaddexp.accumulate(log_mass[::-1])[::-1]
     low = loss[max(int((from_left < -42.0 - math.log(times)).sum()) - 1, 0)]
     enough = saddle.log_delta - 34.0 - math.log(times)

@@ -28,6 +28,7 @@ from ggdp.privacy_loss.hockey_stick import log_masses, survivals, thresholds
 from ggdp.privacy_loss.quadrature import CannotCertifyError, certified_nodes
 
 _NEGLIGIBLE = -18.0  # log of the middle term aimed at, relative to delta
+_LEVELS = (*range(-8, -76, -6), -90, -110, -135, -165, -200, -245, -300, -370, -450, -550)
 _TINY = 1e-100  # probability below which that of any of several events is their sum
 _UNIT_ROUNDOFF = 2.0**-53
 
@@ -168,7 +169,7 @@ class _Planner:
         order = np.argsort(self.back.loss)
         loss, log_mass = self.back.loss[order], (self.back.log_mass + self.back.log_times)[order]
         log_left = np.logaddexp.accumulate(log_mass[::-1])[::-1]
-        for level in np.arange(-8.0, -76.0, -6.0):
+        for level in _LEVELS:
             place = int(np.searchsorted(-log_left, -level))
             if place < len(loss):
                 yield float(loss[place]), float(log_left[place])
