@@ -137,7 +137,7 @@ def _may_be_rare(parts: Parts) -> bool:
 def _with_rare(engine: Engine, parts: Parts, plan: TiltPlan, target: float) -> EpsilonSandwich:
     guess = rare.planned_epsilon(parts, plan, target)
     found: EpsilonSandwich | None = None
-    for margin in (1.3, 1.05, 1.02):
+    for margin in (1.3, 1.05, 1.01, 1.001):
         split = rare.cut(parts, plan, margin * guess, target)
         saddle = saddle_for_epsilon(split.plan, guess)
         try:
@@ -147,11 +147,10 @@ def _with_rare(engine: Engine, parts: Parts, plan: TiltPlan, target: float) -> E
             if found is None:
                 raise
             return found
-        found = again if found is None or again.upper - again.lower < found.upper - found.lower else found
-        if (
-            found.upper - found.lower <= _GOOD_WIDTH * found.upper
-            or abs(found.estimate - guess) < 1e-3 * guess
-        ):
+        before = math.inf if found is None else found.upper - found.lower
+        found = again if found is None or again.upper - again.lower < before else found
+        now = found.upper - found.lower
+        if now <= _FAIR_WIDTH * found.upper or (math.isfinite(before) and now > 0.5 * before):
             break
         guess = found.estimate
     assert found is not None

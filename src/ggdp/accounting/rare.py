@@ -228,7 +228,7 @@ def _rare(planner: _Planner, restricted: Parts, reach: _Reach, epsilon: float) -
             continue
         up, down, still = survivals(pair, pair.cut)
         q = (1.0 - pair.rate) * still + pair.rate * down
-        log_q = log_masses(pair, pair.cut)[1]
+        log_q = float(log_masses(pair, np.array([pair.cut]))[1][0])
         log_expected = float(np.logaddexp(log_expected, math.log(times) + log_q))
         gap = pair.rate * (up - down)
         log_none_q += times * math.log1p(-q)

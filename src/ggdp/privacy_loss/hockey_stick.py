@@ -109,10 +109,15 @@ def survivals(pair: ShiftPair, z: float) -> tuple[float, float, float]:
     return float(up), float(down), float(still)
 
 
-def log_masses(pair: ShiftPair, z: float) -> tuple[float, float]:
-    """log of the P- and of the Q-mass of noise beyond z, also where these are below the smallest double."""
-    point = np.array([z])
-    return float(_log_mixture(pair, point, pair.up)[0][0]), float(_log_mixture(pair, point, pair.down)[0][0])
+def log_masses(pair: ShiftPair, z: Array) -> tuple[Array, Array, Array]:
+    """log of the P- and of the Q-mass of noise beyond z, also where these are below the smallest double.
+
+    The third is a bound on the error of either.
+    """
+    log_p, ulps_p = _log_mixture(pair, z, pair.up)
+    log_q, ulps_q = _log_mixture(pair, z, pair.down)
+    size = np.abs(log_p) + np.abs(log_q) + 16.0
+    return log_p, log_q, 2.0 * _UNIT_ROUNDOFF * (np.maximum(ulps_p, ulps_q) + size)
 
 
 def _half_line(pair: ShiftPair, t: Array, z: Array, residual: Array, side: float) -> HockeyStick:
