@@ -91,7 +91,7 @@ def epsilon_of(parts: Parts, target: float) -> Bounds:
             continue
         answer = _as_bounds(found, name, ceiling)
         best = answer if best is None else _both(best, answer)
-        if best.width <= (_GOOD_WIDTH if name == "contour" else _FAIR_WIDTH) * best.upper:
+        if best.width <= (_GOOD_WIDTH if name == "contour" else _FAIR_WIDTH) * best.upper < math.inf:
             return best
     return _with_moments(parts, plan, target, ceiling, best)
 
@@ -224,7 +224,7 @@ def delta_of(parts: Parts, epsilon: float) -> Bounds:
         except ArithmeticError:
             continue
         best = answer if best is None else _both(best, answer)
-        if best.width <= (_GOOD_WIDTH if name == "contour" else _FAIR_WIDTH) * best.upper:
+        if best.width <= (_GOOD_WIDTH if name == "contour" else _FAIR_WIDTH) * best.upper < math.inf:
             return best
     wide = _delta_by_moments(parts, plan, saddle, epsilon)
     return wide if best is None else _both(best, wide)

@@ -21,6 +21,7 @@ from ggdp.privacy_loss.quadrature import certified_nodes
 from ggdp.privacy_loss.shift_pair import Array
 
 _MOST_PARTS = 50  # more are not worth the time
+_NONE = -1e9  # log of a mass that is none
 
 
 def log_chernoff_constant(theta: float) -> float:
@@ -91,13 +92,13 @@ class _Beyond:
 
     @staticmethod
     def of(parts: Parts, losses: Array) -> "_Beyond":
-        none, log_q = np.zeros_like(losses), np.full_like(losses, -np.inf)
-        log_sum = np.full_like(losses, -np.inf)
+        none, log_q = np.zeros_like(losses), np.full_like(losses, _NONE)
+        log_sum = np.full_like(losses, _NONE)
         for pair, times in parts:
             place = thresholds(pair, losses)[0]
             inside = np.isfinite(place)
             one_p, one_q, slip = log_masses(pair, np.where(inside, place, 0.0))
-            one_p, one_q = np.where(inside, one_p - slip, -np.inf), np.where(inside, one_q + slip, -np.inf)
+            one_p, one_q = np.where(inside, one_p - slip, _NONE), np.where(inside, one_q + slip, _NONE)
             log_sum = np.logaddexp(log_sum, math.log(times) + one_p)
             log_q = np.logaddexp(log_q, math.log(times) + one_q)
             none += times * np.log1p(-np.exp(np.minimum(one_p, -1e-9)))

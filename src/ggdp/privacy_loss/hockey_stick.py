@@ -78,7 +78,7 @@ def _sharpened(stick: HockeyStick, pair: ShiftPair, t: Array, factor: Array | fl
     inside = (t < top) & (t > bottom)
     distance = np.where(inside, top - t, 0.0)
     shrink, off = np.expm1(-distance), abs(top) + np.abs(t)  # rounding of the distance: that many ulps
-    with np.errstate(over="ignore", divide="ignore"):
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         if pair.down == 0.0:
             weight: Array | float = pair.rate
             lever = math.exp(top - pair.up) / pair.rate if pair.rate < 1.0 else 1.0
