@@ -77,7 +77,10 @@ def epsilon_of(parts: Parts, target: float) -> Bounds:
         start = curve.start(target)
         if start <= 0.0:
             return Bounds(0.0, 0.0, 0.0, CLOSED_FORM)
-        return _as_bounds(crossing(curve, target, start, 0.1 * start), CLOSED_FORM, ceiling)
+        try:
+            return _as_bounds(crossing(curve, target, start, 0.1 * start), CLOSED_FORM, ceiling)
+        except ArithmeticError:
+            return _around(curve, target, start)
     plan = TiltPlan.of(parts)
     saddle = saddle_for_log_delta(plan, target)
     if saddle.epsilon < saddle.deviation and _is_zero(parts, plan, target):
@@ -94,6 +97,15 @@ def epsilon_of(parts: Parts, target: float) -> Bounds:
         if best.width <= (_GOOD_WIDTH if name == "contour" else _FAIR_WIDTH) * best.upper < math.inf:
             return best
     return _with_moments(parts, plan, target, ceiling, best)
+
+
+def _around(curve: ClosedForm, target: float, start: float) -> Bounds:
+    """Certified points on both sides of an epsilon so large that its neighbours cannot be told apart."""
+    for share in (1e-12, 1e-9, 1e-6, 1e-3, 0.1):
+        low, high = start * (1.0 - share), start * (1.0 + share)
+        if curve.log_delta(low).lower >= target and curve.log_delta(high).upper <= target:
+            return Bounds(low, start, high, CLOSED_FORM)
+    raise ValueError(too_much("epsilon at this delta", None, about=start))
 
 
 def _is_zero(parts: Parts, plan: TiltPlan, target: float) -> bool:

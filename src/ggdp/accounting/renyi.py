@@ -128,7 +128,8 @@ def _by_quadrature(
     direction = Adjacency.REMOVE if adjacency is Adjacency.ADD_REMOVE else adjacency
     ((pair, _),) = directions(PoissonSampled(step, rate), direction)[0]
     try:
-        return sampled_gain(pair, order)
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is not certified
+            return sampled_gain(pair, order)
     except ArithmeticError:
         return 0.0, math.inf
 

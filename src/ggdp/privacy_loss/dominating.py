@@ -20,7 +20,9 @@ Parts = tuple[tuple[ShiftPair, int], ...]
 Sizes = tuple[tuple[float, int], ...]
 """Coordinates of a shift in units of the noise's scale, as pairs (size, count)."""
 
-BETA = arguments.Range("beta", least=1.0, most=8.0, typical=(1.0, 4.0))
+BETA = arguments.Range("beta", least=1.0, most=32.0, typical=(1.0, 4.0))
+MOST_VECTOR_BETA = 8.0
+"""Largest beta of a vector that has no single coordinate's cost: its worst split is tried up to here."""
 NOISE_MULTIPLIER = arguments.Range("noise_multiplier", least=0.02, most=1000.0, typical=(0.5, 20.0))
 RATE = arguments.Range("rate", least=1e-7, most=1.0, typical=(1e-3, 1.0))
 MOST_TIMES = 10_000_000
@@ -131,6 +133,11 @@ def _checked(step: Step, adjacency: Adjacency) -> tuple[AdditiveNoise, float]:
         raise ValueError(f"mechanism must be of type AdditiveNoise here, got {type(noise).__name__}")
     BETA.check(noise.noise.beta)
     RATE.check(rate)
+    if noise.noise.beta > MOST_VECTOR_BETA and worst_shift(noise, rate, adjacency) is None:
+        raise ValueError(
+            f"beta must be at most {MOST_VECTOR_BETA:g} for a vector whose worst shift is not known, got "
+            f"{noise.noise.beta:g}; release numbers, or take norm=1, or a smaller beta"
+        )
     if noise.dimension == 1 and noise.shift is None:
         NOISE_MULTIPLIER.check(noise.noise.scale / (math.sqrt(2.0) * noise.sensitivity))
         return noise, rate
