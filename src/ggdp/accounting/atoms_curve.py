@@ -80,7 +80,9 @@ def composed_atoms(parts: Sequence[tuple[Atoms, int]], side: float) -> Atoms | N
 
 def _sums_of(values: int, times: int) -> float:
     """binomial(values + times - 1, times), infinite where that is far too many."""
-    return math.comb(values + times - 1, times) if min(values - 1, times) <= 12 and times < 10**5 else math.inf
+    return (
+        math.comb(values + times - 1, times) if min(values - 1, times) <= 12 and times < 10**5 else math.inf
+    )
 
 
 def _repeated(atoms: Atoms, times: int) -> tuple[Array, Array]:
