@@ -140,7 +140,8 @@ def _covered(
 ) -> tuple[float, float]:
     """Cover the line with intervals, bound the integrand on each, end it where the rest is small enough."""
     widest = max(bulk.deviation for bulk, _ in bulks)
-    starts, widths, log_bounds = [np.empty(0)], [np.empty(0)], [np.empty(0)]  # of each run
+    none: Array = np.empty(0)
+    starts, widths, log_bounds = [none], [none], [none]  # of each run
     for first, step, count in _runs(4.0 / saddle.deviation, furthest, widest):
         log_bound = np.zeros(count)
         for (_, times), (bulk, rare) in zip(parts, bulks, strict=True):

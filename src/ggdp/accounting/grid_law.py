@@ -82,7 +82,7 @@ def discretize(pair: ShiftPair, spacing: float, low: float, high: float, negligi
         excess_mass, excess_factor = 3.0 * float(errors.max()), 0.0
     else:
         mass = curve.masses(curve.left.value, curve.right.value)
-        # values too small for a share of themselves: all are raised by as much, which ends up at infinite loss
+        # some values are too small for a share of themselves: all are raised by more, up to infinite loss
         factor, lifted = 1.0 + share, 2.0 * _SMALLEST
         excess_mass, excess_factor = 2.0 * _SMALLEST, 3.0 * share
     # noise of a grid finer than the closed form; dropping it raises the curve

@@ -8,9 +8,9 @@ functions S at one point. Written as
     delta = rate (S_up - S_down) - (e^t - 1) ((1 - rate) S_0 + rate S_down),
 
 every term is of the order of the rate when losses are, so that a rate of 1e-7 costs no digits. A large e^t
-meets a small Q: from a loss of about 40 on Q may lie below the smallest double while e^t Q does not. Where
-e^t or 1/Q is very large, delta = -P expm1(t + log Q - log P), from logarithms of both survival functions. What
-is smaller than a double can hold is charged as an absolute error, everywhere.
+meets a small Q: from a loss of about 40 on, Q may lie below the smallest double while e^t Q does not. Where
+e^t or 1/Q is very large, delta = -P expm1(t + log Q - log P), from logarithms of both survival functions.
+What is smaller than a double can hold is charged as an absolute error, everywhere.
 
 A threshold slightly off z(t) costs only the square of its error, because z(t) maximises P(z > x) - e^t Q(z >
 x) over x; that square is charged too.
