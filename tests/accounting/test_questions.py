@@ -85,7 +85,7 @@ def test_delta_far_below_any_double_is_bounded_and_not_zero():
     ("arguments", "name"),
     [
         ({"delta": 0.0}, "delta"),
-        ({"delta": 0.7}, "delta"),
+        ({"delta": 1.0}, "delta"),
         ({"delta": math.nan}, "delta"),
         ({"delta": 1e-101}, "delta"),
         ({"log_delta": -300.0}, "log_delta"),

@@ -77,7 +77,9 @@ def discretize(pair: ShiftPair, spacing: float, low: float, high: float, negligi
     if absolute <= max(negligible, min(share, 1.0) * _MATTERS * negligible):
         # raise every value by the bound on its error; that of the last one ends up at infinite loss
         top = np.maximum(curve.right.error, curve.right.error[-2:].max())
-        mass = curve.masses(curve.left.value + curve.left.error, curve.right.value + top)
+        bottom = curve.left.error.copy()
+        bottom[-1] = top[0]
+        mass = curve.masses(curve.left.value + bottom, curve.right.value + top)
         factor, lifted = 1.0, float(top[-1])
         excess_mass, excess_factor = 3.0 * float(errors.max()), 0.0
     else:
@@ -87,6 +89,7 @@ def discretize(pair: ShiftPair, spacing: float, low: float, high: float, negligi
         excess_mass, excess_factor = 2.0 * _SMALLEST, 3.0 * share
     # noise of a grid finer than the closed form; dropping it raises the curve
     negative = -float(mass[mass < 0.0].sum())
+    mass[curve.turn] += 16.0 * _UNIT_ROUNDOFF  # the terms of this one are of order one
     return GridLaw(
         origin=curve.origin,
         first=curve.first,
@@ -96,7 +99,7 @@ def discretize(pair: ShiftPair, spacing: float, low: float, high: float, negligi
         raised=float(curve.left.slope[0]),
         moved=curve.moved(),
         excess_mass=excess_mass + negative,
-        excess_factor=excess_factor + 16.0 * _UNIT_ROUNDOFF,
+        excess_factor=excess_factor + 48.0 * _UNIT_ROUNDOFF,
     )
 
 
@@ -130,6 +133,9 @@ class _Curve:
         if t[turn] > 0.0:  # a grid that begins beyond the turn needs of the other form only its first value
             value, error = right.value[:1] - 1.0, right.error[:1] + 4.0 * _UNIT_ROUNDOFF
             left = HockeyStick(value, error, -value)
+        else:  # both forms must agree at the turn, or all of the left side is off by as much
+            left.value[-1] = right.value[0] + math.expm1(t[turn])
+            left.error[-1] = right.error[0] + 2.0 * _UNIT_ROUNDOFF * (right.value[0] + spacing)
         return _Curve(origin, first, spacing, turn, float(t[turn]), ends, left, right)
 
     def masses(self, left: Array, right: Array) -> Array:
