@@ -203,7 +203,7 @@ def test_a_picture_is_written_and_named_and_json_is_still_alone_on_stdout(ggdp, 
         ("epsilon --beta 2 --scale 1 --delta 1e-6 --adjacency near", "'near'"),
         ("epsilon --scale 1 --delta 1e-6", "Missing option '--beta'"),
         ("delta --beta 2 --scale 1 --epsilon -1", "--epsilon must be a number in [0, inf), got -1.0"),
-        ("delta --beta 2 --scale 1 --epsilon 5000", "epsilon must be a number in [0, 2000], got 5000.0"),
+        ("epsilon --beta 33 --scale 1 --delta 1e-6", "--beta must be a number in [1, 32], got 33.0"),
         ("calibrate --beta 1 --epsilon 1000 --delta 1e-6", "is met by all of the noise multipliers covered"),
         ("calibrate --beta 2 --epsilon 1 --delta 1e-6 --std 1", "--std must not be given with --for scale"),
         (
