@@ -8,7 +8,7 @@ An engine that cannot certify itself, or whose arithmetic leaves the range of do
 
 import math
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 
 from ggdp.accounting import contour, lattice, moments, rare, top_atom
 from ggdp.accounting.bounds import Bounds, ErrorLedger
@@ -127,16 +127,17 @@ def _attempts(
     """Ways to an answer, the cheapest first."""
     planned = saddle.epsilon < 5.0 * MOST_EPSILON  # else no tilt of the whole loss brings delta down to it
     may_be_rare = _may_be_rare(parts)
+    guess = cache(partial(rare.planned_epsilon, parts, plan, target))
     if planned:
         yield "contour", partial(_by_engine, contour.draw, parts, plan, saddle, target)
     if may_be_rare:
         for name, engine in _ENGINES:
-            yield f"{name} with rare event", partial(_with_rare, engine, parts, plan, target)
+            yield f"{name} with rare event", partial(_with_rare, engine, parts, plan, target, guess)
     if planned:
         yield "lattice", partial(_by_engine, _grid, parts, plan, saddle, target)
         yield "contour", partial(_by_engine, _patient, parts, plan, saddle, target)
     if may_be_rare:
-        yield "contour with rare event", partial(_with_rare, _patient, parts, plan, target)
+        yield "contour with rare event", partial(_with_rare, _patient, parts, plan, target, guess)
 
 
 def _may_be_rare(parts: Parts) -> bool:
@@ -146,8 +147,10 @@ def _may_be_rare(parts: Parts) -> bool:
     )
 
 
-def _with_rare(engine: Engine, parts: Parts, plan: TiltPlan, target: float) -> EpsilonSandwich:
-    guess = rare.planned_epsilon(parts, plan, target)
+def _with_rare(
+    engine: Engine, parts: Parts, plan: TiltPlan, target: float, planned: Callable[[], float]
+) -> EpsilonSandwich:
+    guess = planned()
     found: EpsilonSandwich | None = None
     for margin in (1.3, 1.05, 1.01, 1.001):
         split = rare.cut(parts, plan, margin * guess, target)

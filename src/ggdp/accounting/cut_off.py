@@ -146,7 +146,7 @@ def _covered(
         log_bound = np.zeros(count)
         for (_, times), (bulk, rare) in zip(parts, bulks, strict=True):
             log_bound += times * _log_between(bulk, rare, first, step, count)
-        starts.append(first + step * np.arange(count))
+        starts.append(np.asarray(first + step * np.arange(count), dtype=np.float64))
         widths.append(np.full(count, step))
         log_bounds.append(log_bound)
     omega, width = np.concatenate(starts), np.concatenate(widths)
