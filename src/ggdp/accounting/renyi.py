@@ -55,8 +55,8 @@ def renyi_divergence(
 
     Guarantees:
         lower <= truth <= upper. For numbers and known worst shifts, sampled or not, at every order and for
-        every adjacency, the two differ by about 1e-10 relative; where that cannot be certified (divergences
-        beyond 1e5, or below some 1e-20), and for other vectors, `upper` is a bound and `lower` zero.
+        every adjacency, the two differ by about 1e-10 relative; where that cannot be certified (gains
+        beyond some 1e4, or below 1e-20), and for other vectors, `upper` is a bound and `lower` zero.
 
     >>> from ggdp import AdditiveNoise, Gaussian
     >>> round(renyi_divergence(AdditiveNoise(Gaussian(std=2.0)), 8.0).estimate, 12)
