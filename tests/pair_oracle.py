@@ -38,12 +38,12 @@ class ExactPair:
     def mixture_survival(self, z, shift):
         return (1 - self.rate) * self.survival(z) + self.rate * self.survival(z - shift)
 
-    def threshold(self, t):
+    def threshold(self, t, reach=60):
         """Where the loss crosses t, by bisection; None where it never does."""
-        low, high = mpmath.mpf(-60), mpmath.mpf(60)
+        low, high = mpmath.mpf(-reach), mpmath.mpf(reach)
         if not self.loss(low) < t < self.loss(high):
             return None
-        for _ in range(190):
+        for _ in range(120 if reach > 60 else 190):
             middle = (low + high) / 2
             low, high = (middle, high) if self.loss(middle) < t else (low, middle)
         return (low + high) / 2
@@ -53,6 +53,14 @@ class ExactPair:
         if z is None:
             return mpmath.mpf(0) if self.loss(mpmath.mpf(60)) <= t else 1 - mpmath.exp(t)
         return self.mixture_survival(z, self.up) - mpmath.exp(t) * self.mixture_survival(z, self.down)
+
+    def delta_far_out(self, t):
+        """delta(t) at any t > 0, None where no double can hold it."""
+        z = self.threshold(t, reach=5000 if self.beta < 1.3 else 250)
+        if z is None:
+            return None
+        found = self.mixture_survival(z, self.up) - mpmath.exp(t) * self.mixture_survival(z, self.down)
+        return found if found > mpmath.mpf("1e-300") else None
 
     def moment(self, s, low=-30, high=40):
         """E_P[e^{s L}]."""

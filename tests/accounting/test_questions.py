@@ -87,7 +87,7 @@ def test_delta_far_below_any_double_is_bounded_and_not_zero():
     ("arguments", "name"),
     [
         ({"delta": 0.0}, "delta"),
-        ({"delta": 0.7}, "delta"),
+        ({"delta": 1.0}, "delta"),
         ({"delta": math.nan}, "delta"),
         ({"delta": 1e-101}, "delta"),
         ({"log_delta": -300.0}, "log_delta"),
@@ -101,10 +101,10 @@ def test_impossible_deltas_are_refused_by_name(arguments, name):
 
 
 def test_an_epsilon_beyond_reach_is_refused_with_a_way_out():
-    mechanism = Composed(AdditiveNoise(Gaussian(std=0.5)), times=10_000)
+    mechanism = Composed(AdditiveNoise(GeneralizedGaussian(1.5, 0.5)), times=10_000)
     with pytest.raises(ValueError, match="more noise"):
         epsilon(mechanism, delta=1e-5)
-    for point in (-0.1, 2001.0, math.inf):
+    for point in (-0.1, math.nan, math.inf):
         with pytest.raises(ValueError, match="epsilon"):
             delta(mechanism, epsilon=point)
 

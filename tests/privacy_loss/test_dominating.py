@@ -69,7 +69,7 @@ def test_directions_are_composed_apart_and_equal_ones_once():
 
 def test_settings_beyond_the_declared_ranges_are_refused_by_name():
     for mechanism, name in [
-        (AdditiveNoise(GeneralizedGaussian(9.0, 2.0)), "beta"),
+        (AdditiveNoise(GeneralizedGaussian(33.0, 2.0)), "beta"),
         (AdditiveNoise(GeneralizedGaussian(2.0, 0.02)), "noise_multiplier"),
         (PoissonSampled(AdditiveNoise(GeneralizedGaussian(2.0, 2.0)), 1e-8), "rate"),
         (Composed(AdditiveNoise(GeneralizedGaussian(2.0, 2.0)), times=10**8), "times"),

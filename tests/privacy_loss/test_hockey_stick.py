@@ -45,3 +45,70 @@ def test_profile_at_losses_whose_exponential_overflows():
     for t, delta, error in zip((500.0, 1000.0, 1900.0), value.value, value.error, strict=True):
         with mpmath.workdps(DIGITS):
             assert abs(delta - ExactPair(pair).delta(mpmath.mpf(t))) <= error
+
+
+def _random_pair(rng):
+    """One release with little noise: any beta, any rate, any adjacency."""
+    beta = float(rng.choice([1.0, 2.0, 4.0])) if rng.random() < 0.4 else float(np.exp(rng.uniform(0.0, 2.08)))
+    shift = float(np.exp(rng.uniform(np.log(0.1), np.log(35.0))))
+    rate = 1.0 if rng.random() < 0.5 else float(np.exp(rng.uniform(np.log(1e-7), 0.0)))
+    up, down = [(shift, 0.0), (0.0, -shift), (shift, -shift)][rng.integers(3)]
+    return ShiftPair(beta, up, down, rate)
+
+
+def test_profile_is_right_at_every_epsilon_up_to_3000_and_delta_down_to_1e_300():
+    """A large e^t meets a Q below the smallest double: random settings, against mpmath."""
+    rng = np.random.default_rng(7)
+    judged = deep = 0
+    while judged < 40:
+        pair, t = _random_pair(rng), float(np.exp(rng.uniform(0.0, np.log(3000.0))))
+        with mpmath.workdps(DIGITS):
+            truth = ExactPair(pair).delta_far_out(mpmath.mpf(t))
+            if truth is None:
+                continue
+            stick = hockey_stick(pair, np.array([t]))
+            assert abs(stick.value[0] - truth) <= stick.error[0], (pair, t)
+        assert stick.error[0] <= 1e-8 * stick.value[0], (pair, t)
+        judged, deep = judged + 1, deep + (t > 40.0 and stick.value[0] < 1e-10)
+    assert deep >= 3  # the corner itself
+
+
+@pytest.mark.parametrize(
+    ("pair", "t"),
+    [
+        (ShiftPair(2.0, 1.0 / (0.05 * np.sqrt(2.0)), 0.0, 1.0), 575.0),
+        (ShiftPair(2.0, 1.0 / (0.08 * np.sqrt(2.0)), 0.0, 1.0), 402.625),
+        (ShiftPair(6.0, 1.0 / (1.163 * np.sqrt(2.0)), 0.0, 1.0), 565.25),
+    ],
+)
+def test_profile_where_the_second_factor_underflows(pair, t):
+    stick = hockey_stick(pair, np.array([t]))
+    with mpmath.workdps(DIGITS):
+        truth = ExactPair(pair).delta_far_out(mpmath.mpf(t))
+        assert abs(stick.value[0] - truth) <= stick.error[0]
+    assert stick.error[0] <= 1e-9 * stick.value[0]
+
+
+def test_sampled_laplace_profile_far_from_its_largest_loss_is_within_its_error():
+    rng = np.random.default_rng(8)
+    for _ in range(40):
+        shift, rate = float(np.exp(rng.uniform(np.log(0.1), np.log(35.0)))), 10.0 ** rng.uniform(-7.0, 0.0)
+        pair = ShiftPair(1.0, *[(shift, 0.0), (0.0, -shift)][rng.integers(2)], rate)
+        t = pair.supremum * float(rng.uniform(0.0, 1.0))
+        stick = hockey_stick(pair, np.array([t]))
+        with mpmath.workdps(DIGITS):
+            truth = ExactPair(pair).delta(mpmath.mpf(t))
+            assert abs(stick.value[0] - truth) <= stick.error[0], (pair, t)
+
+
+def test_far_side_keeps_its_digits_at_losses_far_below_zero():
+    pair = ShiftPair(6.0, 0.7, 0.0, 1.0)
+    points = np.array([-5.0, -20.0, -60.0])
+    far = far_side(pair, points)
+    for i, t in enumerate(points):
+        with mpmath.workdps(DIGITS):
+            exact = ExactPair(pair)
+            z = exact.threshold(mpmath.mpf(t))
+            truth = mpmath.exp(t) * exact.survival(-z) - exact.survival(pair.up - z)
+            assert abs(far.value[i] - truth) <= far.error[i]
+        assert far.error[i] <= 1e-10 * far.value[i]

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from ggdp.privacy_loss import renyi_panels
-from ggdp.privacy_loss.renyi_divergence import LARGEST_GAIN, PROVED_ERROR, gains
+from ggdp.privacy_loss.renyi_divergence import LARGEST_GAIN, PROVED_ERROR, gains, sampled_gain
+from ggdp.privacy_loss.shift_pair import ShiftPair
 from ggdp.privacy_loss.worst_split import ORDERS
+from pair_oracle import ExactPair
 
 
 def gain_by_mpmath(beta, order, shift):
@@ -124,3 +126,33 @@ def test_gains_are_convex_in_the_shift_and_in_the_order(beta):
 def test_gains_beyond_use_are_infinite_unless_asked_for():
     assert gains(4.0, np.array([1000.0]), 2.0)[0] == math.inf
     assert LARGEST_GAIN < gains(1.5, np.array([2000.0]), 1.0, math.inf)[0] < math.inf
+
+
+@pytest.mark.parametrize(
+    ("pair", "order"),
+    [
+        (ShiftPair(1.5, 0.5, 0.0, 0.01), 1.3),
+        (ShiftPair(1.5, 0.0, -0.5, 0.01), 7.7),
+        (ShiftPair(3.0, 0.4, -0.4, 0.2), 2.5),
+        (ShiftPair(1.0, 0.7, 0.0, 0.05), 12.25),
+        (ShiftPair(2.0, 0.3, 0.0, 1e-5), 1.001),
+        (ShiftPair(4.5, 0.4, 0.0, 0.3), 3.5),
+    ],
+)
+def test_sampled_gain_holds_the_integral_at_any_order(pair, order):
+    low, high = sampled_gain(pair, order)
+    with mp.workdps(30):
+        exact, a = ExactPair(pair), mp.mpf(order)
+
+        def integrand(z):
+            q = exact.mixture(z, exact.down)
+            ratio = exact.mixture(z, exact.up) / q
+            return q * (ratio**a - 1 - a * (ratio - 1))
+
+        reach = 60 if pair.beta == 1.0 else 14
+        ends = exact.down - reach, exact.up + reach
+        steps = {ends[0] + (ends[1] - ends[0]) * k / 24 for k in range(25)}
+        near = {kink + side * mp.mpf(10) ** -k for kink in exact.kinks for side in (-1, 1) for k in (1, 3)}
+        truth = mp.log1p(mp.quad(integrand, sorted({*steps, *near, *exact.kinks})))
+    assert low * (1.0 - 1e-13) <= truth <= high * (1.0 + 1e-13)
+    assert high - low <= 1e-10 * high

@@ -11,6 +11,8 @@ from ggdp.accounting.curve import LogDelta
 from ggdp.privacy_loss.hockey_stick import hockey_stick
 from ggdp.privacy_loss.shift_pair import ShiftPair
 
+_UNIT_ROUNDOFF = 2.0**-53
+
 
 @dataclass(frozen=True)
 class ClosedForm:
@@ -22,19 +24,25 @@ class ClosedForm:
         """Certified log delta at epsilon."""
         stick = hockey_stick(self.pair, np.array([epsilon]))
         value, error = max(float(stick.value[0]), 5e-324), float(stick.error[0]) + 5e-324
+        slip = 4.0 * _UNIT_ROUNDOFF * (1.0 + abs(math.log(value)))  # of the logarithm itself
         return LogDelta(
-            lower=math.log(value - error) if value > error else -math.inf,
+            lower=math.log(value - error) - slip if value > error else -math.inf,
             estimate=math.log(value),
-            upper=math.log(value + error),
+            upper=math.log(value + error) + slip,
             slope=-float(stick.slope[0]) / value,
             ledger=ErrorLedger(roundoff=error / value),
         )
 
     def start(self, log_delta: float) -> float:
         """An epsilon close to the one asked for, by halving."""
-        low, high = 0.0, min(self.pair.supremum, 4000.0)
+        low, high = 0.0, min(self.pair.supremum, 4.0)
+        while high < self.pair.supremum and self._is_above(high, log_delta):
+            low, high = high, 4.0 * high
         for _ in range(60):
             middle = 0.5 * (low + high)
-            value = float(hockey_stick(self.pair, np.array([middle])).value[0])
-            low, high = (middle, high) if value > 0.0 and math.log(value) > log_delta else (low, middle)
+            low, high = (middle, high) if self._is_above(middle, log_delta) else (low, middle)
         return low
+
+    def _is_above(self, epsilon: float, log_delta: float) -> bool:
+        value = float(hockey_stick(self.pair, np.array([epsilon])).value[0])
+        return value > 0.0 and math.log(value) > log_delta

@@ -8,7 +8,7 @@ An engine that cannot certify itself, or whose arithmetic leaves the range of do
 
 import math
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 
 from ggdp.accounting import contour, lattice, moments, rare, top_atom
 from ggdp.accounting.bounds import Bounds, ErrorLedger
@@ -18,12 +18,15 @@ from ggdp.accounting.tilt import Saddle, TiltPlan, saddle_for_epsilon, saddle_fo
 from ggdp.privacy_loss.dominating import Parts
 
 MOST_EPSILON = 2000.0
+CLOSED_FORM = "closed form"
+"""The method of one release, which has no largest epsilon."""
 
 _SMALLEST_LOG_DELTA = math.log(1e-290)  # beyond, delta is as good as none, and only bounded
 _GOOD_WIDTH = 2e-7  # relative width at which an engine's answer is taken as it is
 _FAIR_WIDTH = 1e-6  # and after the second engine too
-_SUPREMUM_ERROR = 1e-14  # relative rounding error of a sum of largest losses
+SUPREMUM_ERROR = 1e-14  # relative rounding error of a sum of largest losses
 _LEAST_DELTA = 5e-324  # a positive delta never becomes an upper bound of zero
+_UNIT_ROUNDOFF = 2.0**-53
 
 Engine = Callable[[Parts, TiltPlan, Saddle], Curve]
 
@@ -39,7 +42,7 @@ def too_much(what: str, bounds: Bounds | None, about: float = math.inf) -> str:
 
 def largest_loss(parts: Parts) -> float:
     """No less than the sum of the largest losses, rounding included."""
-    return sum(times * pair.supremum for pair, times in parts) * (1.0 + _SUPREMUM_ERROR)
+    return sum(times * pair.supremum for pair, times in parts) * (1.0 + SUPREMUM_ERROR)
 
 
 def _releases(parts: Parts) -> int:
@@ -72,13 +75,18 @@ def epsilon_of(parts: Parts, target: float) -> Bounds:
     if _releases(parts) == 1:
         curve = ClosedForm(parts[0][0])
         start = curve.start(target)
-        if start <= 0.0 or start >= MOST_EPSILON * 1.5:
-            return _at_an_end(start, "closed form")
-        return _as_bounds(crossing(curve, target, start, 0.1 * start), "closed form", ceiling)
+        if start <= 0.0:
+            return Bounds(0.0, 0.0, 0.0, CLOSED_FORM)
+        try:
+            return _as_bounds(crossing(curve, target, start, 0.1 * start), CLOSED_FORM, ceiling)
+        except ArithmeticError:
+            return _around(curve, target, start)
     plan = TiltPlan.of(parts)
     saddle = saddle_for_log_delta(plan, target)
     if saddle.epsilon < saddle.deviation and _is_zero(parts, plan, target):
         return Bounds(0.0, 0.0, 0.0, "total variation")
+    if saddle.epsilon > MOST_EPSILON and (least := moments.epsilon_below(parts, target)) > MOST_EPSILON:
+        raise ValueError(too_much("epsilon at this delta", Bounds(least, least, least, "moments")))
     for name, attempt in _attempts(parts, plan, saddle, target):
         try:
             found = attempt()
@@ -86,9 +94,18 @@ def epsilon_of(parts: Parts, target: float) -> Bounds:
             continue
         answer = _as_bounds(found, name, ceiling)
         best = answer if best is None else _both(best, answer)
-        if best.width <= (_GOOD_WIDTH if name == "contour" else _FAIR_WIDTH) * best.upper:
+        if best.width <= (_GOOD_WIDTH if name == "contour" else _FAIR_WIDTH) * best.upper < math.inf:
             return best
     return _with_moments(parts, plan, target, ceiling, best)
+
+
+def _around(curve: ClosedForm, target: float, start: float) -> Bounds:
+    """Certified points on both sides of an epsilon so large that its neighbours cannot be told apart."""
+    for share in (1e-12, 1e-9, 1e-6, 1e-3, 0.1):
+        low, high = start * (1.0 - share), start * (1.0 + share)
+        if curve.log_delta(low).lower >= target and curve.log_delta(high).upper <= target:
+            return Bounds(low, start, high, CLOSED_FORM)
+    raise ValueError(too_much("epsilon at this delta", None, about=start))
 
 
 def _is_zero(parts: Parts, plan: TiltPlan, target: float) -> bool:
@@ -110,16 +127,17 @@ def _attempts(
     """Ways to an answer, the cheapest first."""
     planned = saddle.epsilon < 5.0 * MOST_EPSILON  # else no tilt of the whole loss brings delta down to it
     may_be_rare = _may_be_rare(parts)
+    guess = cache(partial(rare.planned_epsilon, parts, plan, target))
     if planned:
         yield "contour", partial(_by_engine, contour.draw, parts, plan, saddle, target)
     if may_be_rare:
         for name, engine in _ENGINES:
-            yield f"{name} with rare event", partial(_with_rare, engine, parts, plan, target)
+            yield f"{name} with rare event", partial(_with_rare, engine, parts, plan, target, guess)
     if planned:
         yield "lattice", partial(_by_engine, _grid, parts, plan, saddle, target)
         yield "contour", partial(_by_engine, _patient, parts, plan, saddle, target)
     if may_be_rare:
-        yield "contour with rare event", partial(_with_rare, _patient, parts, plan, target)
+        yield "contour with rare event", partial(_with_rare, _patient, parts, plan, target, guess)
 
 
 def _may_be_rare(parts: Parts) -> bool:
@@ -129,10 +147,12 @@ def _may_be_rare(parts: Parts) -> bool:
     )
 
 
-def _with_rare(engine: Engine, parts: Parts, plan: TiltPlan, target: float) -> EpsilonSandwich:
-    guess = rare.planned_epsilon(parts, plan, target)
+def _with_rare(
+    engine: Engine, parts: Parts, plan: TiltPlan, target: float, planned: Callable[[], float]
+) -> EpsilonSandwich:
+    guess = planned()
     found: EpsilonSandwich | None = None
-    for margin in (1.3, 1.05, 1.02):
+    for margin in (1.3, 1.05, 1.01, 1.001):
         split = rare.cut(parts, plan, margin * guess, target)
         saddle = saddle_for_epsilon(split.plan, guess)
         try:
@@ -142,11 +162,10 @@ def _with_rare(engine: Engine, parts: Parts, plan: TiltPlan, target: float) -> E
             if found is None:
                 raise
             return found
-        found = again if found is None or again.upper - again.lower < found.upper - found.lower else found
-        if (
-            found.upper - found.lower <= _GOOD_WIDTH * found.upper
-            or abs(found.estimate - guess) < 1e-3 * guess
-        ):
+        before = math.inf if found is None else found.upper - found.lower
+        found = again if found is None or again.upper - again.lower < before else found
+        now = found.upper - found.lower
+        if now <= _FAIR_WIDTH * found.upper or (math.isfinite(before) and now > 0.5 * before):
             break
         guess = found.estimate
     assert found is not None
@@ -181,12 +200,6 @@ def _as_bounds(found: EpsilonSandwich, method: str, ceiling: float) -> Bounds:
     return Bounds(lower, estimate, upper, method, found.ledger)
 
 
-def _at_an_end(start: float, method: str) -> Bounds:
-    if start <= 0.0:
-        return Bounds(0.0, 0.0, 0.0, method)
-    raise ValueError(too_much("epsilon at this delta", Bounds(start, start, start, method)))
-
-
 def _both(one: Bounds, other: Bounds) -> Bounds:
     """The intersection of two certified answers to the same question."""
     head = one if one.width <= other.width else other
@@ -214,11 +227,11 @@ def delta_of(parts: Parts, epsilon: float) -> Bounds:
     if epsilon >= largest_loss(parts):
         return Bounds(0.0, 0.0, 0.0, "pure")
     if _releases(parts) == 1:
-        return _delta_bounds(ClosedForm(parts[0][0]).log_delta(epsilon), "closed form")
+        return _delta_bounds(ClosedForm(parts[0][0]).log_delta(epsilon), CLOSED_FORM)
     plan = TiltPlan.of(parts)
     saddle = saddle_for_epsilon(plan, epsilon)
     best: Bounds | None = None
-    if not saddle.deviation > 0.0 or saddle.log_delta < _SMALLEST_LOG_DELTA:
+    if not saddle.deviation > 0.0 or saddle.log_delta < _SMALLEST_LOG_DELTA or epsilon > MOST_EPSILON:
         return _delta_by_moments(parts, plan, saddle, epsilon)
     for name, attempt in _delta_attempts(parts, plan, saddle, epsilon):
         try:
@@ -226,7 +239,7 @@ def delta_of(parts: Parts, epsilon: float) -> Bounds:
         except ArithmeticError:
             continue
         best = answer if best is None else _both(best, answer)
-        if best.width <= (_GOOD_WIDTH if name == "contour" else _FAIR_WIDTH) * best.upper:
+        if best.width <= (_GOOD_WIDTH if name == "contour" else _FAIR_WIDTH) * best.upper < math.inf:
             return best
     wide = _delta_by_moments(parts, plan, saddle, epsilon)
     return wide if best is None else _both(best, wide)
@@ -239,7 +252,7 @@ def _delta_by_moments(parts: Parts, plan: TiltPlan, saddle: Saddle, epsilon: flo
             log_upper = min(log_upper, moments.log_delta_above(parts, plan, factor * saddle.theta, epsilon))
         except ArithmeticError:
             continue
-    upper = max(math.exp(log_upper), _LEAST_DELTA)
+    upper = _raised(log_upper)
     lower = min(math.exp(moments.log_delta_below(parts, epsilon)), upper)
     return Bounds(lower, min(max(math.exp(min(saddle.log_delta, 0.0)), lower), upper), upper, "moments")
 
@@ -262,5 +275,12 @@ def _rare_curve(engine: Engine, parts: Parts, plan: TiltPlan, epsilon: float) ->
 
 
 def _delta_bounds(found: LogDelta, method: str) -> Bounds:
-    lower, estimate, upper = (math.exp(min(v, 0.0)) for v in (found.lower, found.estimate, found.upper))
-    return Bounds(lower, estimate, max(upper, _LEAST_DELTA), method, found.ledger)
+    upper = _raised(found.upper)
+    lower = min(math.exp(min(found.lower, 0.0)) * (1.0 - 4.0 * _UNIT_ROUNDOFF), upper)
+    estimate = min(max(math.exp(min(found.estimate, 0.0)), lower), upper)
+    return Bounds(lower, estimate, upper, method, found.ledger)
+
+
+def _raised(log_delta: float) -> float:
+    """No less than the delta of that logarithm, and positive."""
+    return min(math.exp(min(log_delta, 0.0)) * (1.0 + 4.0 * _UNIT_ROUNDOFF) + _LEAST_DELTA, 1.0)

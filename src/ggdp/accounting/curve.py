@@ -89,7 +89,8 @@ def _walk(curve: Curve, log_delta: float, estimate: float, here: LogDelta, side:
             there = curve.log_delta(point)
         except CannotCertifyError:
             return math.inf * side
-        if (there.upper <= log_delta) if side > 0.0 else (there.lower >= log_delta):
+        slip = 2.0**-52 * abs(log_delta)  # of the logarithm of the delta asked for
+        if (there.upper <= log_delta - slip) if side > 0.0 else (there.lower >= log_delta + slip):
             return point
         step *= 1.5
     return math.inf * side

@@ -32,6 +32,7 @@ from ggdp.privacy_loss.shift_pair import Array
 PLANNING_ERROR = 1e-5
 """How far the planned log phi may lie below the certified one; the caller checks it."""
 
+_MOST_ENTRIES = 4_000_000  # of the matrices of one product: 64 MB
 _SHORT_LINE = 500  # points up to which a plain line is cheaper than a cover
 _RUN = 48  # cover points per doubling of w
 _FURTHEST = 1e11  # in steps of the line; only a cover goes that far
@@ -70,10 +71,15 @@ def characteristic(
     """sum of share * e^{i w loss} at w = first + k step, k = 0 ... count-1."""
     block = max(1, math.isqrt(count - 1) + 1)
     rows = -(-count // block)
-    weight = share * np.exp(1j * first * loss) if first else share
-    fine = np.exp(1j * step * np.multiply.outer(loss, np.arange(block)))
-    coarse = np.exp(1j * step * block * np.multiply.outer(np.arange(rows), loss)) * weight
-    return np.asarray((coarse @ fine).ravel()[:count])
+    at_once = max(1, _MOST_ENTRIES // (block + rows))
+    total = np.zeros((rows, block), dtype=np.complex128)
+    for begin in range(0, len(loss), at_once):
+        part = slice(begin, begin + at_once)
+        weight = share[part] * np.exp(1j * first * loss[part]) if first else share[part]
+        fine = np.exp(1j * step * np.multiply.outer(loss[part], np.arange(block)))
+        coarse = np.exp(1j * step * block * np.multiply.outer(np.arange(rows), loss[part])) * weight
+        total += coarse @ fine
+    return np.asarray(total.ravel()[:count])
 
 
 def _log_far_tail(parts: Parts, decays: Sequence[Decay], omega: float) -> float:
@@ -134,12 +140,13 @@ def _covered(
 ) -> tuple[float, float]:
     """Cover the line with intervals, bound the integrand on each, end it where the rest is small enough."""
     widest = max(bulk.deviation for bulk, _ in bulks)
-    starts, widths, log_bounds = [], [], []
+    none: Array = np.empty(0)
+    starts, widths, log_bounds = [none], [none], [none]  # of each run
     for first, step, count in _runs(4.0 / saddle.deviation, furthest, widest):
         log_bound = np.zeros(count)
         for (_, times), (bulk, rare) in zip(parts, bulks, strict=True):
             log_bound += times * _log_between(bulk, rare, first, step, count)
-        starts.append(first + step * np.arange(count))
+        starts.append(np.asarray(first + step * np.arange(count), dtype=np.float64))
         widths.append(np.full(count, step))
         log_bounds.append(log_bound)
     omega, width = np.concatenate(starts), np.concatenate(widths)

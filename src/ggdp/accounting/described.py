@@ -48,6 +48,15 @@ class Direction:
         total = math.fsum([*losses, *(times * pair.supremum for pair, times in self.known)])
         return max(total * (1.0 + 8.0 * _UNIT_ROUNDOFF), 0.0)
 
+    @property
+    def reached(self) -> float:
+        """A loss, not below zero, that the sum of all losses certainly exceeds or reaches at times."""
+        if any(not len(part.below.loss) for part in self.described):
+            return 0.0
+        losses = [part.times * part.below.supremum for part in self.described]
+        total = math.fsum([*losses, *(times * pair.supremum for pair, times in self.known)])
+        return max(total * (1.0 - 32.0 * _UNIT_ROUNDOFF), 0.0) if math.isfinite(total) else 0.0
+
     @cached_property
     def infinite(self) -> tuple[float, float]:
         """Bounds on the probability that any release has an infinite loss."""

@@ -17,7 +17,7 @@ import numpy as np
 from ggdp.accounting import lattice
 from ggdp.accounting.atom_grid import grid_above, grid_below, grid_merged
 from ggdp.accounting.atom_plan import aligned, origin_of, plan_of, span_of
-from ggdp.accounting.atoms_curve import AtomCurve
+from ggdp.accounting.atoms_curve import AtomCurve, composed_atoms
 from ggdp.accounting.bounds import Bounds
 from ggdp.accounting.curve import Curve
 from ggdp.accounting.described import Direction, described_directions
@@ -55,10 +55,11 @@ def delta(mechanism: Mechanism, epsilon: float, adjacency: Adjacency) -> Bounds:
     return answers[0] if len(answers) == 1 else Bounds.worst(*answers)
 
 
-def largest_loss(mechanism: Mechanism, adjacency: Adjacency) -> float:
-    """The epsilon of pure privacy: no loss exceeds it; infinite where any may be infinite."""
+def largest_losses(mechanism: Mechanism, adjacency: Adjacency) -> tuple[float, float]:
+    """Bounds on the epsilon of pure privacy; the upper one is infinite where a loss may be."""
     found = described_directions(mechanism, adjacency)
-    return max(math.inf if direction.infinite[1] > 0.0 else direction.supremum for direction in found)
+    upper = max(math.inf if direction.infinite[1] > 0.0 else direction.supremum for direction in found)
+    return min(max(direction.reached for direction in found), upper), upper
 
 
 @dataclass(frozen=True)
@@ -103,8 +104,7 @@ def _epsilon_of(direction: Direction, log_delta: float) -> Bounds:
             f"[{never:.9g}, {ever:.9g}], got {target:.9g}"
         )
     ceiling = direction.supremum
-    if direction.releases == 1:
-        curve = _one_release(direction)
+    if (curve := _listed(direction)) is not None:
         return _solved(curve, target, 0.0, min(ceiling, _MOST_EPSILON), ceiling, "cells")
     best = Bounds(_top_atom(direction, target), ceiling, ceiling, "largest loss")
     plan = plan_of(direction)
@@ -133,8 +133,8 @@ def _delta_of(direction: Direction, epsilon: float) -> Bounds:
     infinite = direction.infinite
     if epsilon >= direction.supremum:
         return Bounds(infinite[0], infinite[0], infinite[1], "largest loss")
-    if direction.releases == 1:
-        return _delta_bounds(_one_release(direction), epsilon, "cells")
+    if (curve := _listed(direction)) is not None:
+        return _delta_bounds(curve, epsilon, "cells")
     plan = plan_of(direction)
     saddle = saddle_for_epsilon(plan, epsilon)
     if _usable(saddle):
@@ -183,9 +183,18 @@ def _delta_bounds(curve: _Sandwich, epsilon: float, method: str) -> Bounds:
     return Bounds(lower, estimate, upper, method)
 
 
-def _one_release(direction: Direction) -> _Sandwich:
-    part = direction.described[0]
-    return _Sandwich(AtomCurve(part.below), AtomCurve(part.above), direction.infinite)
+def _listed(direction: Direction) -> _Sandwich | None:
+    """The curves of all sums of losses, where these are few; those of one release always."""
+    if direction.known:
+        return None
+    if direction.releases == 1:
+        part = direction.described[0]
+        return _Sandwich(AtomCurve(part.below), AtomCurve(part.above), direction.infinite)
+    below = composed_atoms([(part.below, part.times) for part in direction.described], -1.0)
+    above = composed_atoms([(part.above, part.times) for part in direction.described], 1.0)
+    if below is None or above is None:
+        return None
+    return _Sandwich(AtomCurve(below), AtomCurve(above), direction.infinite)
 
 
 def _solved(curve: _Sandwich, target: float, low: float, high: float, ceiling: float, method: str) -> Bounds:

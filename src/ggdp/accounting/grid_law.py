@@ -16,6 +16,8 @@ from ggdp.privacy_loss.hockey_stick import HockeyStick, far_side, hockey_stick
 from ggdp.privacy_loss.shift_pair import Array, ShiftPair
 
 _UNIT_ROUNDOFF = 2.0**-53
+_MATTERS = 1e11  # a mass that is all of the answer, in units of one that is negligible
+_SMALLEST = 1e-295  # value of a curve up to which it may be off by as much
 
 
 @dataclass(frozen=True)
@@ -63,25 +65,31 @@ def discretize(pair: ShiftPair, spacing: float, low: float, high: float, negligi
         spacing: distance of grid points.
         low: where the grid begins, at the latest.
         high: where it ends, at the earliest.
-        negligible: mass at infinite loss that does not matter to the answer.
+        negligible: mass at infinite loss that does not matter to the answer; errors are raised as they are
+            where they do not exceed it, or where that costs less than raising all values in proportion.
     """
     curve = _Curve.on(pair, spacing, low, high)
     errors = np.concatenate([curve.left.error, curve.right.error])
-    if float(curve.right.error.max()) <= negligible:
+    values = np.concatenate([curve.left.value, curve.right.value])
+    shown = values > _SMALLEST
+    share = float((errors[shown] / values[shown]).max()) if shown.any() else 0.0
+    absolute = float(curve.right.error.max())
+    if absolute <= max(negligible, min(share, 1.0) * _MATTERS * negligible):
         # raise every value by the bound on its error; that of the last one ends up at infinite loss
         top = np.maximum(curve.right.error, curve.right.error[-2:].max())
-        mass = curve.masses(curve.left.value + curve.left.error, curve.right.value + top)
+        bottom = curve.left.error.copy()
+        bottom[-1] = top[0]
+        mass = curve.masses(curve.left.value + bottom, curve.right.value + top)
         factor, lifted = 1.0, float(top[-1])
         excess_mass, excess_factor = 3.0 * float(errors.max()), 0.0
     else:
-        values = np.concatenate([curve.left.value, curve.right.value])
-        shown = values > 1e-290
-        share = float((errors[shown] / values[shown]).max()) if shown.any() else 0.0
         mass = curve.masses(curve.left.value, curve.right.value)
-        factor, lifted = 1.0 + share, 0.0
-        excess_mass, excess_factor = 0.0, 3.0 * share
+        # some values are too small for a share of themselves: all are raised by more, up to infinite loss
+        factor, lifted = 1.0 + share, 2.0 * _SMALLEST
+        excess_mass, excess_factor = 2.0 * _SMALLEST, 3.0 * share
     # noise of a grid finer than the closed form; dropping it raises the curve
     negative = -float(mass[mass < 0.0].sum())
+    mass[curve.turn] += 16.0 * _UNIT_ROUNDOFF  # the terms of this one are of order one
     return GridLaw(
         origin=curve.origin,
         first=curve.first,
@@ -91,7 +99,7 @@ def discretize(pair: ShiftPair, spacing: float, low: float, high: float, negligi
         raised=float(curve.left.slope[0]),
         moved=curve.moved(),
         excess_mass=excess_mass + negative,
-        excess_factor=excess_factor + 16.0 * _UNIT_ROUNDOFF,
+        excess_factor=excess_factor + 48.0 * _UNIT_ROUNDOFF,
     )
 
 
@@ -122,6 +130,12 @@ class _Curve:
         turn = int(np.clip(np.searchsorted(t, 0.0, side="right") - 1, 0, len(t) - 1))
         whole = replace(pair, cut=math.inf)
         left, right = far_side(whole, t[: turn + 1]), hockey_stick(whole, t[turn:])
+        if t[turn] > 0.0:  # a grid that begins beyond the turn needs of the other form only its first value
+            value, error = right.value[:1] - 1.0, right.error[:1] + 4.0 * _UNIT_ROUNDOFF
+            left = HockeyStick(value, error, -value)
+        else:  # both forms must agree at the turn, or all of the left side is off by as much
+            left.value[-1] = right.value[0] + math.expm1(t[turn])
+            left.error[-1] = right.error[0] + 2.0 * _UNIT_ROUNDOFF * (right.value[0] + spacing)
         return _Curve(origin, first, spacing, turn, float(t[turn]), ends, left, right)
 
     def masses(self, left: Array, right: Array) -> Array:
@@ -129,13 +143,13 @@ class _Curve:
 
         The kink of (1 - x)_+ between the two forms is the mass e^t at the turn. Left of the grid the curve
         is the chord from x = 0; right of it it is constant, or, where the law is cut, its own tangent, which
-        adds no mass.
+        adds no mass. A grid of positive losses has one form, and delta - 1 in place of the other.
         """
         grow, fall = math.expm1(self.spacing), -math.expm1(-self.spacing)
         step = np.concatenate([np.diff(left), np.diff(right)])
         beyond = -float(self.right.slope[-1]) if self.ends else 0.0
         mass = np.append(step / grow, beyond) - np.insert(step / fall, 0, left[0])
-        mass[self.turn] += math.exp(self.t_turn)
+        mass[self.turn] += math.exp(self.t_turn) if self.t_turn <= 0.0 else 0.0
         return mass
 
     def moved(self) -> float:

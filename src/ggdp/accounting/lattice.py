@@ -42,6 +42,8 @@ from ggdp.privacy_loss.shift_pair import Array, ShiftPair
 _UNIT_ROUNDOFF = 2.0**-53
 _MOST_POINTS = 2**21
 _MOST_CELLS = 400_000
+_LARGE = 600.0  # exponent of the largest factor taken
+_DEEPEST = 700.0
 _COARSEST = 0.01  # first spacing tried, against the length over which delta falls by a factor e
 
 Laws = Sequence[tuple[GridLaw, int]]
@@ -80,10 +82,12 @@ class Lattice:
         index = int(np.searchsorted(self.loss, epsilon, side="right"))
         if not 0 < index < len(self.loss):
             raise CannotCertifyError("epsilon lies outside the lattice's window")
-        shrink = math.exp(min(epsilon - self.centre, 600.0))
+        if self.growth * (abs(epsilon - self.centre) + self.reach) > _LARGE:
+            raise CannotCertifyError("epsilon lies too far from the lattice's centre")
+        shrink = math.exp(epsilon - self.centre)
         above, kernel = float(self.above[index]), float(self.kernel[index])
-        value = shrink * kernel - math.expm1(min(epsilon - self.centre, 600.0)) * above
-        widened = math.exp(min(self.growth * abs(epsilon - self.centre), 600.0))
+        value = shrink * kernel - math.expm1(epsilon - self.centre) * above
+        widened = math.exp(self.growth * abs(epsilon - self.centre))
         rounding = widened * self.rounding + 8.0 * _UNIT_ROUNDOFF * shrink * abs(kernel)
         tail, alias, infinite = widened * self.tail, widened * self.alias, self.infinite
         inflation = self._inflation(epsilon) + self.excess * value
@@ -108,7 +112,7 @@ class Lattice:
             return math.inf
         near = float(self.above[low] - self.above[min(high + 1, len(self.above) - 1)])
         distance = abs(epsilon - self.centre) + self.reach
-        near += float(high - low + 2) * self.entry_error * math.exp(min(self.theta * distance, 600.0))
+        near += float(high - low + 2) * self.entry_error * math.exp(self.theta * distance)
         near += len(self.loss) * _UNIT_ROUNDOFF * float(self.above[low])
         return math.expm1(self.spacing) * math.exp(self.spacing) * (self.moved * near + self.unlikely)
 
@@ -174,9 +178,9 @@ def _log_tail(mean: float, count: float) -> float:
 def span_of(pair: ShiftPair, plan: TiltPlan, saddle: Saddle, index: int) -> tuple[float, float]:
     """Losses of one part that can matter: tilted mass below, mass at infinity above, both negligible."""
     loss, log_mass, times = plan.part(index)
-    tilted = log_mass + saddle.theta * loss
-    tilted = tilted - tilted.max()
-    from_left = np.logaddexp.accumulate(tilted)
+    # losses below the grid are raised to its first point, all of them
+    from_left = np.logaddexp.accumulate(log_mass) + saddle.theta * loss
+    from_left = from_left - (log_mass + saddle.theta * loss).max()
     from_right = np.logaddexp.accumulate(log_mass[::-1])[::-1]
     low = loss[max(int((from_left < -42.0 - math.log(times)).sum()) - 1, 0)]
     enough = saddle.log_delta - 34.0 - math.log(times)
@@ -235,8 +239,8 @@ def _unrolled(
     start = math.floor((centre - 0.2 * period - origin) / spacing)
     loss = np.asarray(origin + (start + np.arange(size)) * spacing, dtype=float)
     with np.errstate(over="ignore", under="ignore"):
-        untilt = np.exp(-np.maximum(theta * (loss - centre), -600.0))  # further left no epsilon is asked for
-        share = -np.expm1(-np.maximum(loss - centre, -600.0))
+        untilt = np.exp(-np.maximum(theta * (loss - centre), -_LARGE))  # further left no epsilon is asked for
+        share = -np.expm1(-np.maximum(loss - centre, -_LARGE))
         mass = np.roll(entries, -((start - first) % size)) * untilt
         above = np.append(np.cumsum(mass[::-1])[::-1], 0.0)
         kernel = np.append(np.cumsum((mass * share)[::-1])[::-1], 0.0)
@@ -251,7 +255,9 @@ def _unrolled(
     rounding = noise + ulps * _UNIT_ROUNDOFF * float(kernel[np.searchsorted(loss, centre)])
     tail, alias = _wrapped(laws, saddle, 0.6 * period, period, base)
     alias += _raised(laws, theta)
-    unit = math.exp(min(-base, 700.0))
+    if not abs(base) < _DEEPEST:
+        raise CannotCertifyError("what is charged apart cannot be told from none beside a delta so small")
+    unit = math.exp(-base)
     total = float(sum(times for _, times in laws))
     count, log_unlikely = _moved_at_most(laws, saddle.log_delta - 30.0 - math.log(total))
     return Lattice(
@@ -267,7 +273,7 @@ def _unrolled(
         tail=tail,
         alias=alias,
         infinite=unit * sum(times * (law.infinite + law.excess_mass) for law, times in laws),
-        excess=math.expm1(min(sum(times * law.excess_factor for law, times in laws), 600.0)),
+        excess=math.expm1(min(sum(times * law.excess_factor for law, times in laws), _LARGE)),
         moved=min(count, 0.5 * total),
         reach=(min(2.0 * count, total) + 1.0) * spacing * (1.0 + 1e-9),
         unlikely=unit * 2.0 * total * math.exp(log_unlikely),

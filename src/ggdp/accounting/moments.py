@@ -1,19 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wide answer that always exists: Chernoff above, one release below.
+"""The wide answer that always exists: Chernoff above, one event below.
 
-Used only where no engine certifies its own error. Above, delta(eps) <= e^{K(theta) - theta eps} sup_x (1 -
-e^-x) e^{-theta x} for any theta > 0, with K certified by quadrature. Below, a composition is at least as
-revealing as any one of its releases.
+Used only where no engine certifies its own error well enough. Above, delta(eps) <= e^{K(theta) - theta eps}
+sup_x (1 - e^-x) e^{-theta x} for any theta > 0, with K certified by quadrature. Below, a composition is at
+least as revealing as any one of its releases, and delta(eps) >= P(E) - e^eps Q(E) for the event E that some
+loss exceeds a number c. Where one large loss decides and all others hardly vary, the best c leaves next to
+nothing out.
 """
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from ggdp.accounting.closed_form import ClosedForm
 from ggdp.accounting.tilt import Parts, TiltPlan
-from ggdp.privacy_loss.hockey_stick import hockey_stick
+from ggdp.privacy_loss.hockey_stick import hockey_stick, log_masses, thresholds
 from ggdp.privacy_loss.quadrature import certified_nodes
+from ggdp.privacy_loss.shift_pair import Array
+
+_MOST_PARTS = 50  # more are not worth the time
+_NONE = -1e9  # log of a mass that is none
 
 
 def log_chernoff_constant(theta: float) -> float:
@@ -41,19 +49,80 @@ def _certified_cumulant(parts: Parts, plan: TiltPlan, theta: float) -> float:
 
 
 def epsilon_below(parts: Parts, log_delta: float) -> float:
-    """A certified lower bound of the epsilon at a delta: the best single release."""
+    """A certified lower bound of the epsilon at a delta: the best single release, or the best event.
+
+    delta >= P(E) - e^eps Q(E) for every event E, so epsilon >= log((P(E) - delta) / Q(E)). E is that some
+    loss exceeds c, and c is tried.
+    """
     best = 0.0
     for pair, _ in parts:
         curve = ClosedForm(pair)
         point = curve.start(log_delta) * (1.0 - 1e-9)
         if point > best and curve.log_delta(point).lower >= log_delta:
             best = point
-    return best
+
+    def value(event: "_Beyond") -> Array:
+        share = np.minimum(log_delta - event.log_p, 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = event.log_p - event.log_q + np.log1p(-np.exp(share))
+        return np.where(share < 0.0, found, -np.inf)
+
+    return max(best, _largest(parts, value, best))
 
 
 def log_delta_below(parts: Parts, epsilon: float) -> float:
-    """A certified lower bound of log delta at epsilon: the best single release."""
-    return max(ClosedForm(pair).log_delta(epsilon).lower for pair, _ in parts)
+    """A certified lower bound of log delta at epsilon: the best single release, or the best event."""
+    best = max(ClosedForm(pair).log_delta(epsilon).lower for pair, _ in parts)
+
+    def value(event: "_Beyond") -> Array:
+        ratio = epsilon + event.log_q - event.log_p
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = event.log_p + np.log(-np.expm1(np.minimum(ratio, 0.0)))
+        return np.where(ratio < 0.0, found, -np.inf)
+
+    return max(best, _largest(parts, value, epsilon))
+
+
+@dataclass(frozen=True)
+class _Beyond:
+    """The events that some loss exceeds c: no more than log P(E), and no less than log Q(E)."""
+
+    log_p: Array
+    log_q: Array
+
+    @staticmethod
+    def of(parts: Parts, losses: Array) -> "_Beyond":
+        none, log_q = np.zeros_like(losses), np.full_like(losses, _NONE)
+        log_sum = np.full_like(losses, _NONE)
+        for pair, times in parts:
+            place = thresholds(pair, losses)[0]
+            inside = np.isfinite(place)
+            one_p, one_q, slip = log_masses(pair, np.where(inside, place, 0.0))
+            one_p, one_q = np.where(inside, one_p - slip, _NONE), np.where(inside, one_q + slip, _NONE)
+            log_sum = np.logaddexp(log_sum, math.log(times) + one_p)
+            log_q = np.logaddexp(log_q, math.log(times) + one_q)
+            none += times * np.log1p(-np.exp(np.minimum(one_p, -1e-9)))
+        with np.errstate(divide="ignore"):
+            many = np.log(-np.expm1(none)) - 1e-14
+        # of rare events the union is their sum, but for its square
+        few = log_sum - np.exp(np.minimum(log_sum, 0.0)) - 1e-14 * (1.0 + np.abs(log_sum))
+        slip = 1e-14 * (1.0 + np.abs(log_q))
+        return _Beyond(np.where(log_sum < -30.0, few, many), log_q + slip)
+
+
+def _largest(parts: Parts, value: Callable[[_Beyond], Array], about: float) -> float:
+    """The largest value over the c tried: all sizes first, then closer and closer around the best."""
+    if len(parts) > _MOST_PARTS:
+        return -math.inf
+    losses = np.unique(np.concatenate([np.geomspace(1e-9, 4.0, 60) * max(about, 1e-9), [about]]))
+    best = -math.inf
+    for _ in range(4):
+        found = np.nan_to_num(value(_Beyond.of(parts, losses)), nan=-np.inf)
+        top = int(np.argmax(found))
+        best = max(best, float(found[top]))
+        low, high = losses[max(top - 1, 0)], losses[min(top + 1, len(losses) - 1)]
+        losses = np.linspace(low, high, 40)
+    return best
 
 
 def log_total_variation_above(parts: Parts) -> float:

@@ -11,7 +11,15 @@ import numpy as np
 from ggdp import arguments
 from ggdp.accounting import general, vector
 from ggdp.accounting.bounds import Bounds, Estimate
-from ggdp.accounting.composition import MOST_EPSILON, delta_of, epsilon_of, largest_loss, too_much
+from ggdp.accounting.composition import (
+    CLOSED_FORM,
+    MOST_EPSILON,
+    SUPREMUM_ERROR,
+    delta_of,
+    epsilon_of,
+    largest_loss,
+    too_much,
+)
 from ggdp.accounting.described import described_directions, is_described
 from ggdp.mechanisms import Adjacency, Mechanism
 from ggdp.privacy_loss.dominating import directions
@@ -20,6 +28,7 @@ from ggdp.privacy_loss.quadrature import CannotCertifyError
 
 _LEAST_DELTA = 1e-100
 LEAST_LOG_DELTA = math.log(_LEAST_DELTA)
+_DELTAS = "[1e-100, 1)"
 
 Method = Literal["scanned", "one-coordinate"]
 
@@ -48,7 +57,7 @@ def epsilon(
 
     Args:
         mechanism: what is released.
-        delta: in [1e-100, 0.5]; or
+        delta: in [1e-100, 1), or 0 for pure privacy, which mechanisms of bounded loss have; or
         log_delta: its natural logarithm.
         adjacency: which datasets are neighbours; ADD_REMOVE is the worse of both directions.
         method: for a vector release, "scanned" (the worst of equal splits) or "one-coordinate", both without
@@ -62,7 +71,8 @@ def epsilon(
         closed forms and mpmath.
 
     Raises:
-        ValueError: an argument is out of range, or epsilon would exceed 2000.
+        ValueError: an argument is out of range, epsilon would exceed 2000 and has no closed form (one
+            release, or Gaussian releases without sampling, have one), or delta is 0 and the loss unbounded.
 
     >>> from ggdp import AdditiveNoise, Composed, Gaussian, PoissonSampled
     >>> step = PoissonSampled(AdditiveNoise(Gaussian(std=1.0)), rate=0.01)
@@ -70,13 +80,16 @@ def epsilon(
     6.907384
     """
     target = _log_delta_argument(delta, log_delta)
+    if target == -math.inf:
+        _no_method(method)
+        return _pure_epsilon(mechanism, Adjacency(adjacency))
     if is_described(mechanism):
         _no_method(method)
         return general.epsilon(mechanism, target, Adjacency(adjacency))
     # --- vector releases without a known worst shift, and estimates: ggdp.accounting.vector
     ask = partial(_epsilon_with_spent, target, Adjacency(adjacency))
     routed = vector.answer(mechanism, Adjacency(adjacency), method, ask, vector.EpsilonAt(target))
-    if isinstance(routed, Bounds) and (routed.lower > MOST_EPSILON or not routed.upper < 1e6):
+    if isinstance(routed, Bounds) and _is_too_much(routed):
         raise ValueError(too_much("epsilon at this delta", routed))
     if routed is not None:
         return routed
@@ -89,7 +102,7 @@ def epsilon(
         worst = one if worst is None else Bounds.worst(worst, one)
     if worst is not None:
         worst = vector.named(worst, mechanism, Adjacency(adjacency), vector.EpsilonAt(target))
-    if worst is None or worst.lower > MOST_EPSILON or not worst.upper < 1e6:
+    if worst is None or _is_too_much(worst):
         raise ValueError(too_much("epsilon at this delta", worst))
     return worst
 
@@ -111,7 +124,7 @@ def delta(
 
     Args:
         mechanism: what is released.
-        epsilon: in [0, 2000].
+        epsilon: at least 0; beyond 2000 bounds are wide, unless there is a closed form.
         adjacency: which datasets are neighbours.
         method: as for `epsilon`.
 
@@ -122,7 +135,7 @@ def delta(
     >>> delta(AdditiveNoise(Laplace(scale=2.0)), epsilon=0.5).upper
     0.0
     """
-    epsilon = arguments.real("epsilon", epsilon, least=0.0, most=MOST_EPSILON)
+    epsilon = arguments.real("epsilon", epsilon, least=0.0)
     if is_described(mechanism):
         _no_method(method)
         return general.delta(mechanism, epsilon, Adjacency(adjacency))
@@ -178,8 +191,6 @@ def epsilon_at(mechanism: Mechanism, *, delta: float, adjacency: Adjacency = Adj
     check(mechanism, adjacency)
     if delta == 1.0:
         return Bounds(0.0, 0.0, 0.0, "everything is (0, 1)-private")
-    if delta > 0.5:
-        return _epsilon_above_half(mechanism, delta, adjacency)
     try:
         found = epsilon(mechanism, delta=max(delta, _LEAST_DELTA), adjacency=adjacency)
     except (CannotCertifyError, ValueError):  # the arguments are checked: epsilon exceeds what is computed
@@ -197,44 +208,10 @@ def _beyond(mechanism: Mechanism, target: float, adjacency: Adjacency) -> Bounds
     )
 
 
-def _epsilon_above_half(mechanism: Mechanism, target: float, adjacency: Adjacency) -> Bounds:
-    """Where delta crosses the target: by false position, then outwards until each side is certified."""
-
-    def at(point: float) -> Bounds:
-        return delta(mechanism, epsilon=point, adjacency=adjacency)
-
-    first = at(0.0)
-    if first.upper <= target:
-        return Bounds(0.0, 0.0, 0.0, "total variation")
-    most = min(epsilon_at(mechanism, delta=0.5, adjacency=adjacency).upper, MOST_EPSILON)
-    last = at(most)
-    if last.upper > target:
-        known = Bounds(0.0, most, most, first.method)  # a smaller delta costs more
-        return known if most < MOST_EPSILON else _beyond(mechanism, target, adjacency)
-    low, high, above, below, root = 0.0, most, first.estimate - target, last.estimate - target, 0.0
-    for _ in range(60):
-        root = (low * below - high * above) / (below - above) if above > 0.0 else 0.0
-        excess = at(root).estimate - target
-        if abs(excess) <= 1e-13 or high - low <= 1e-13 * high:
-            break
-        if excess > 0.0:
-            low, above, below = root, excess, 0.5 * below  # Illinois: an end that stays loses weight
-        else:
-            high, below, above = root, excess, 0.5 * above
-    upper = lower = root
-    step = 1e-12 * (1.0 + root)
-    while upper < most and at(upper).upper > target:
-        upper, step = min(upper + step, most), 4.0 * step
-    step = 1e-12 * (1.0 + root)
-    while lower > 0.0 and at(lower).lower < target:
-        lower, step = max(lower - step, 0.0), 4.0 * step
-    return Bounds(lower, root, upper, first.method)
-
-
 def largest_loss_of(mechanism: Mechanism, adjacency: Adjacency) -> float:
     """The epsilon of pure privacy, to rounding: no loss exceeds it; infinite where losses have no bound."""
     if is_described(mechanism):
-        return general.largest_loss(mechanism, adjacency)
+        return general.largest_losses(mechanism, adjacency)[1]
     return vector.largest_loss(mechanism, adjacency)
 
 
@@ -244,6 +221,29 @@ def check(mechanism: Mechanism, adjacency: Adjacency) -> None:
         described_directions(mechanism, adjacency)
     else:
         vector.check(mechanism, adjacency)
+
+
+def _is_too_much(bounds: Bounds) -> bool:
+    """Whether epsilon is beyond what is computed; one release has a closed form for all of them."""
+    if bounds.method.endswith(CLOSED_FORM):
+        return False
+    return bounds.lower > MOST_EPSILON or not bounds.upper < 1e6
+
+
+def _pure_epsilon(mechanism: Mechanism, adjacency: Adjacency) -> Bounds:
+    """Epsilon at delta = 0: the largest loss there is."""
+    if is_described(mechanism):
+        lower, upper = general.largest_losses(mechanism, adjacency)
+    else:
+        upper = max(largest_loss(parts) for parts in directions(mechanism, adjacency))
+        lower = upper * (1.0 - 4.0 * SUPREMUM_ERROR)
+    if not math.isfinite(upper):
+        raise ValueError(
+            "delta must be positive for this mechanism, got 0: its privacy loss has no upper bound, and no "
+            "epsilon is enough; pure privacy takes Laplace noise (beta = 1) or outcomes whose probabilities "
+            f"have bounded ratios; give a delta in {_DELTAS}"
+        )
+    return Bounds(lower, min(max(upper / (1.0 + SUPREMUM_ERROR), lower), upper), upper, "largest loss")
 
 
 def _epsilon_with_spent(log_delta: float, adjacency: Adjacency, mechanism: Mechanism, spent: float) -> Bounds:
@@ -260,11 +260,11 @@ def _delta_with_spent(epsilon: float, adjacency: Adjacency, mechanism: Mechanism
 
 
 def _no_method(method: str | None) -> None:
-    """A described mechanism has no splits to choose from."""
+    """Described mechanisms and pure privacy have no splits to choose from."""
     if method is not None:
         raise ValueError(
-            f"method must be left out for a mechanism that is described, got {method!r}: it is for vectors "
-            "of Generalized Gaussian noise"
+            f"method must be left out for a mechanism that is described, and at delta = 0, got {method!r}: "
+            "it is for vectors of Generalized Gaussian noise"
         )
 
 
@@ -274,6 +274,8 @@ def _log_delta_argument(delta: float | None, log_delta: float | None) -> float:
             f"give delta or log_delta, one of them, got delta={delta!r}, log_delta={log_delta!r}"
         )
     if delta is not None:
-        return math.log(arguments.real("delta", delta, least=1e-100, most=0.5))
+        if not isinstance(delta, bool) and delta == 0.0:
+            return -math.inf
+        return math.log(arguments.real("delta", delta, least=1e-100, below=1.0, hint="or 0"))
     assert log_delta is not None
-    return arguments.real("log_delta", log_delta, least=LEAST_LOG_DELTA - 1e-9, most=math.log(0.5))
+    return arguments.real("log_delta", log_delta, least=LEAST_LOG_DELTA - 1e-9, below=0.0)

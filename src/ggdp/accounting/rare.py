@@ -24,10 +24,12 @@ import numpy as np
 from ggdp.accounting.bounds import ErrorLedger
 from ggdp.accounting.curve import Curve, LogDelta
 from ggdp.accounting.tilt import Parts, TiltPlan, saddle_for_epsilon
-from ggdp.privacy_loss.hockey_stick import survivals, thresholds
+from ggdp.privacy_loss.hockey_stick import log_masses, survivals, thresholds
 from ggdp.privacy_loss.quadrature import CannotCertifyError, certified_nodes
 
 _NEGLIGIBLE = -18.0  # log of the middle term aimed at, relative to delta
+_LEVELS = (*range(-8, -76, -6), -90, -110, -135, -165, -200, -245, -300, -370, -450, -550)
+_TINY = 1e-100  # probability below which that of any of several events is their sum
 _UNIT_ROUNDOFF = 2.0**-53
 
 
@@ -38,6 +40,7 @@ class Rare:
     Attributes:
         log_none_q: sum of times * log(1 - q) with q the Q-mass beyond the cut.
         log_none_gap: sum of times * log((1 - p)/(1 - q)).
+        log_expected: log of the sum of times * q, which q itself may be too small to show.
         size: bound on the absolute rounding error of the two.
         log_other: log of a bound on Q(the other losses sum to less than eps - cut) at eps = most_epsilon.
         most_epsilon: largest epsilon for which the bound holds.
@@ -45,6 +48,7 @@ class Rare:
 
     log_none_q: float
     log_none_gap: float
+    log_expected: float
     size: float
     log_other: float
     most_epsilon: float
@@ -53,13 +57,15 @@ class Rare:
         """[P(E) - e^eps Q(E)], its rounding error, a bound on the middle term, and e^eps Q(E)."""
         if epsilon > self.most_epsilon:
             raise CannotCertifyError("epsilon lies beyond what the cut was made for")
-        mass_q = -math.expm1(self.log_none_q)
         gap = -math.exp(self.log_none_q) * math.expm1(self.log_none_gap)
-        value = gap - math.expm1(epsilon) * mass_q
-        scaled = math.exp(epsilon) * mass_q
-        rounding = self.size + 8.0 * _UNIT_ROUNDOFF * (abs(gap) + scaled)
-        expected = -math.exp(epsilon) * self.log_none_q  # no less than e^eps times the sum of the Q-masses
-        return value, rounding, expected * math.exp(min(self.log_other, 0.0)), scaled
+        expected = math.exp(epsilon + self.log_expected)  # e^eps times the sum of the Q-masses
+        tiny = self.log_none_q > -_TINY  # then Q(E) is that sum, and e^eps may not be multiplied by it
+        scaled = expected if tiny else -math.exp(epsilon) * math.expm1(self.log_none_q)
+        value = gap + math.expm1(-epsilon) * scaled
+        exponents = 8.0 + 2.0 * (epsilon + abs(self.log_expected))
+        rounding = self.size + exponents * _UNIT_ROUNDOFF * (abs(gap) + scaled)
+        middle = expected * (1.0 + 1e-9) * math.exp(min(self.log_other, 0.0))
+        return value, rounding, middle, scaled
 
 
 @dataclass(frozen=True)
@@ -163,7 +169,7 @@ class _Planner:
         order = np.argsort(self.back.loss)
         loss, log_mass = self.back.loss[order], (self.back.log_mass + self.back.log_times)[order]
         log_left = np.logaddexp.accumulate(log_mass[::-1])[::-1]
-        for level in np.arange(-8.0, -76.0, -6.0):
+        for level in _LEVELS:
             place = int(np.searchsorted(-log_left, -level))
             if place < len(loss):
                 yield float(loss[place]), float(log_left[place])
@@ -216,22 +222,24 @@ def _rough_log_delta(plan: TiltPlan, epsilon: float, ceiling: float) -> float:
 
 
 def _rare(planner: _Planner, restricted: Parts, reach: _Reach, epsilon: float) -> Rare:
-    log_none_q, log_none_gap, size, nearest = 0.0, 0.0, 0.0, math.inf
+    log_none_q, log_none_gap, log_expected, size, nearest = 0.0, 0.0, -math.inf, 1e-320, math.inf
     for pair, times in restricted:
         if not math.isfinite(pair.cut):
             continue
         up, down, still = survivals(pair, pair.cut)
         q = (1.0 - pair.rate) * still + pair.rate * down
+        log_q = float(log_masses(pair, np.array([pair.cut]))[1][0])
+        log_expected = float(np.logaddexp(log_expected, math.log(times) + log_q))
         gap = pair.rate * (up - down)
         log_none_q += times * math.log1p(-q)
         log_none_gap += times * math.log1p(-gap / (1.0 - q))
         ulps = (
             500.0 + (pair.beta + 3.0) * (pair.cut - pair.down) ** pair.beta
         )  # as in privacy_loss.hockey_stick
-        size += times * ulps * _UNIT_ROUNDOFF * (pair.rate * (up + down) + abs(math.expm1(epsilon)) * q)
+        size += times * ulps * _UNIT_ROUNDOFF * (pair.rate * (up + down) + math.exp(epsilon + log_q))
         nearest = min(nearest, pair.supremum)
     log_other = _log_other(planner, reach, nearest - epsilon)
-    return Rare(log_none_q, log_none_gap, size, log_other, epsilon)
+    return Rare(log_none_q, log_none_gap, log_expected, size, log_other, epsilon)
 
 
 def _log_other(planner: _Planner, reach: _Reach, distance: float) -> float:

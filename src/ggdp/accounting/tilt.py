@@ -26,6 +26,7 @@ __all__ = [
 ]
 
 _NODES = 8
+_MOST_PANELS = 3000  # more would only serve losses far beyond what is computed
 _DEEPEST = 780.0  # log(1/probability) beyond which nothing matters to a double
 _MOST_TILT = 1e12
 
@@ -245,7 +246,9 @@ def _rough_nodes(pair: ShiftPair) -> tuple[Array, Array, Array]:
     )
     density = 0.8 * density / np.maximum(1.0, far ** (1.0 - 0.5 * pair.beta)) + 0.35 / (near + 1e-3)
     count = np.concatenate([[0.0], np.cumsum(0.5 * (density[1:] + density[:-1]) * np.diff(scan))])
-    edges = np.interp(np.linspace(0.0, count[-1], max(24, math.ceil(count[-1]))), count, scan)
+    edges = np.interp(
+        np.linspace(0.0, count[-1], max(24, math.ceil(min(count[-1], _MOST_PANELS)))), count, scan
+    )
     edges = np.unique(np.concatenate([edges, [kink for kink in kinks if kink < high]]))
     half, centre = 0.5 * np.diff(edges), 0.5 * (edges[1:] + edges[:-1])
     unit, weight = np.polynomial.legendre.leggauss(_NODES)

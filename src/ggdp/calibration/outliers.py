@@ -122,7 +122,7 @@ def best_beta_for_outliers(
         rate: Poisson sampling probability of each step.
         steps: number of steps.
         sensitivity: most one record moves a step's value.
-        betas: the interval, inside [1, 8].
+        betas: the interval, inside [1, 32].
         tolerance: of the answer.
         adjacency: which datasets are neighbours.
 

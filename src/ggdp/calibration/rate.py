@@ -26,7 +26,7 @@ def calibrate_rate(
 
     Args:
         mechanism: one step, before sampling; or, in its place,
-        beta: exponent of the noise, in [1, 8], and
+        beta: exponent of the noise, in [1, 32], and
         scale: of the noise, and
         sensitivity: most one record moves a step's value.
         epsilon: the target, in [0, 2000].

@@ -69,7 +69,7 @@ def calibrate_scale(
     """The smallest scale of Generalized Gaussian noise for which a run is (epsilon, delta)-private.
 
     Args:
-        beta: exponent of the noise, in [1, 8].
+        beta: exponent of the noise, in [1, 32].
         epsilon: the target, in [0, 2000].
         delta: the target, in [1e-100, 0.5].
         rate: Poisson sampling probability of each step, in [1e-7, 1].

@@ -26,7 +26,7 @@ def calibrate_steps(
 
     Args:
         mechanism: one step; or, in its place,
-        beta: exponent of the noise, in [1, 8], and
+        beta: exponent of the noise, in [1, 32], and
         scale: of the noise, and
         rate: Poisson sampling probability, in [1e-7, 1], and
         sensitivity: most one record moves a step's value.

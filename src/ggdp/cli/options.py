@@ -85,7 +85,7 @@ Beta = Annotated[
 Betas = Annotated[
     list[float],
     _number(
-        "--beta", "Exponent of the noise, in [1, 8]; give it again for a comparison.", least=1.0, most=8.0
+        "--beta", "Exponent of the noise, in [1, 32]; give it again for a comparison.", least=1.0, most=32.0
     ),
 ]
 Scale = Annotated[

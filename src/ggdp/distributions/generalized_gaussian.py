@@ -24,6 +24,7 @@ _TINY = 1e-290
 """Below this y = (|x|/scale)^beta loses digits to underflow; there P(|X| <= |x|) is linear in |x|."""
 
 _NEWTON_STEPS = 60
+_LOG_WEIGHT_IS_POWER = 1e18  # beyond, -log Q(a, y) is y to the last bit
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,8 @@ class GeneralizedGaussian:
                 )
             log_both_sides = np.minimum(log_smaller + math.log(2.0), 0.0)
             side = np.where(upper_half, -1.0, 1.0)
-        return (side * self.scale * self._ratio_at_log_tail_weight(log_both_sides))[()]
+        with np.errstate(over="ignore"):  # beyond the largest double lies infinity
+            return (side * self.scale * self._ratio_at_log_tail_weight(log_both_sides))[()]
 
     def ppf(self, prob: ArrayLike | None = None, *, log_prob: ArrayLike | None = None) -> Floats:
         """The x with P(X <= x) = prob, or with log P(X <= x) = log_prob: by symmetry, -isf."""
@@ -223,7 +225,8 @@ class GeneralizedGaussian:
         so u = (-log_weight)^(1/beta) is never left of the root and every Newton step stays right of it.
         """
         a = 1.0 / self.beta
-        target = np.where(np.isneginf(log_weight), -1.0, log_weight)
+        beyond = log_weight < -_LOG_WEIGHT_IS_POWER
+        target = np.where(beyond, -1.0, log_weight)
         u = (-target) ** a
         for _ in range(_NEWTON_STEPS):
             y = u**self.beta
@@ -233,7 +236,7 @@ class GeneralizedGaussian:
             u = np.maximum(u + step, 0.0)
             if np.all(np.abs(step) <= 1e-9 * u):  # the next step would be of relative size 1e-18 * beta
                 break
-        return np.where(np.isneginf(log_weight), np.inf, u)
+        return np.where(beyond, np.where(beyond, -log_weight, 1.0) ** a, u)
 
 
 def Laplace(scale: float) -> GeneralizedGaussian:

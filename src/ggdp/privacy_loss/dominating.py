@@ -20,7 +20,9 @@ Parts = tuple[tuple[ShiftPair, int], ...]
 Sizes = tuple[tuple[float, int], ...]
 """Coordinates of a shift in units of the noise's scale, as pairs (size, count)."""
 
-BETA = arguments.Range("beta", least=1.0, most=8.0, typical=(1.0, 4.0))
+BETA = arguments.Range("beta", least=1.0, most=32.0, typical=(1.0, 4.0))
+MOST_VECTOR_BETA = 8.0
+"""Largest beta of a vector that has no single coordinate's cost: its worst split is tried up to here."""
 NOISE_MULTIPLIER = arguments.Range("noise_multiplier", least=0.02, most=1000.0, typical=(0.5, 20.0))
 RATE = arguments.Range("rate", least=1e-7, most=1.0, typical=(1e-3, 1.0))
 MOST_TIMES = 10_000_000
@@ -57,10 +59,21 @@ def directions(mechanism: Mechanism, adjacency: Adjacency) -> list[Parts]:
         for noise, rate, times in steps:
             for pair, count in _pairs(noise, rate, direction):
                 counts[pair] = counts.get(pair, 0) + count * times
-        parts = tuple(counts.items())
+        parts = _rotated(tuple(counts.items()))
         if parts not in found:
             found.append(parts)
     return found
+
+
+def _rotated(parts: Parts) -> Parts:
+    """All Gaussian releases without sampling as one: the shifts are a vector, and a rotation that leaves the
+    noise what it is turns it into the first axis. Its length is the root of the sum of squares."""
+    gaussian = [(pair, times) for pair, times in parts if pair.beta == 2.0 and pair.rate == 1.0]
+    if sum(times for _, times in gaussian) <= 1:
+        return parts
+    length = math.sqrt(math.fsum(times * (pair.up - pair.down) ** 2 for pair, times in gaussian))
+    others = tuple(part for part in parts if part not in gaussian)
+    return ((ShiftPair(2.0, length, 0.0, 1.0), 1), *others)
 
 
 def checked_steps(mechanism: Mechanism, adjacency: Adjacency) -> list[tuple[AdditiveNoise, float, int]]:
@@ -120,6 +133,11 @@ def _checked(step: Step, adjacency: Adjacency) -> tuple[AdditiveNoise, float]:
         raise ValueError(f"mechanism must be of type AdditiveNoise here, got {type(noise).__name__}")
     BETA.check(noise.noise.beta)
     RATE.check(rate)
+    if noise.noise.beta > MOST_VECTOR_BETA and worst_shift(noise, rate, adjacency) is None:
+        raise ValueError(
+            f"beta must be at most {MOST_VECTOR_BETA:g} for a vector whose worst shift is not known, got "
+            f"{noise.noise.beta:g}; release numbers, or take norm=1, or a smaller beta"
+        )
     if noise.dimension == 1 and noise.shift is None:
         NOISE_MULTIPLIER.check(noise.noise.scale / (math.sqrt(2.0) * noise.sensitivity))
         return noise, rate

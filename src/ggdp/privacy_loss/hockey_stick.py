@@ -7,24 +7,34 @@ functions S at one point. Written as
 
     delta = rate (S_up - S_down) - (e^t - 1) ((1 - rate) S_0 + rate S_down),
 
-every term is of the order of the rate when losses are, so that a rate of 1e-7 costs no digits; where e^t
-would overflow, delta = -P expm1(t + log Q - log P). A threshold slightly off z(t) costs only the square of
-its error, because z(t) maximises P(z > x) - e^t Q(z > x) over x; that square is charged too.
+every term is of the order of the rate when losses are, so that a rate of 1e-7 costs no digits. A large e^t
+meets a small Q: from a loss of about 40 on, Q may lie below the smallest double while e^t Q does not. Where
+e^t or 1/Q is very large, delta = -P expm1(t + log Q - log P), from logarithms of both survival functions.
+What is smaller than a double can hold is charged as an absolute error, everywhere.
+
+A threshold slightly off z(t) costs only the square of its error, because z(t) maximises P(z > x) - e^t Q(z >
+x) over x; that square is charged too.
 """
 
 import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ggdp.distributions.gamma_tail import log_upper, upper
 from ggdp.privacy_loss.shift_pair import Array, ShiftPair
 
 _UNIT_ROUNDOFF = 2.0**-53
 _GAMMA_ULPS = 400.0
-_LARGE = 600.0  # e^t overflows soon after
+_LARGE = 600.0  # largest exponent of a factor: e^t overflows soon after, and 1/Q
+_SMALLEST_FACTOR = math.exp(-_LARGE)
+_UNDERFLOW = 1e-320  # more than what products, sums and tails lose that fall below the smallest double
 _TABLE = 3000
 _DEEPEST = 740.0  # log(1/probability) at which a double underflows
+
+Mask = NDArray[np.bool_]
+Sticks = tuple[Array, Array, Array]
 
 
 @dataclass(frozen=True)
@@ -67,52 +77,73 @@ def _sharpened(stick: HockeyStick, pair: ShiftPair, t: Array, factor: Array | fl
     top, bottom = pair.supremum, pair.infimum
     inside = (t < top) & (t > bottom)
     distance = np.where(inside, top - t, 0.0)
-    shrink = np.expm1(-distance)
-    if pair.down == 0.0:
-        weight: Array | float = pair.rate
-        short = np.log1p(math.exp(top - pair.up) * shrink / pair.rate) if pair.rate < 1.0 else -distance
-    else:
-        at_top = pair.rate * math.exp(top + pair.down)
-        weight = at_top - (1.0 - pair.rate) * math.exp(top) * shrink
-        short = -distance - np.log1p(-(1.0 - pair.rate) * math.exp(top) * shrink / at_top)
-    value = -weight * np.expm1(0.5 * short) * factor
-    with np.errstate(divide="ignore", invalid="ignore"):
-        error = value * _UNIT_ROUNDOFF * (64.0 + 8.0 * (abs(top) + np.abs(t)) / distance)
+    shrink, off = np.expm1(-distance), abs(top) + np.abs(t)  # rounding of the distance: that many ulps
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        if pair.down == 0.0:
+            weight: Array | float = pair.rate
+            lever = math.exp(top - pair.up) / pair.rate if pair.rate < 1.0 else 1.0
+            moved = lever * shrink
+            short = np.log1p(np.maximum(moved, -1.0)) if pair.rate < 1.0 else -distance
+            spoiled = np.abs(moved) * (8.0 + abs(top) + pair.up) + lever * np.exp(-distance) * off
+            slip = np.exp(-short) * spoiled
+        else:
+            at_top = pair.rate * math.exp(top + pair.down)
+            lever = (1.0 - pair.rate) * math.exp(top) / at_top
+            weight, moved = at_top * (1.0 - lever * shrink), -lever * shrink
+            short = -distance - np.log1p(moved)
+            slip = off + (moved * (16.0 + 3.0 * abs(top) - pair.down) + lever * off) / (1.0 + moved)
+        value = -weight * np.expm1(0.5 * short) * factor
+        ulps = 64.0 + 4.0 * (abs(top) + pair.up - pair.down) + np.abs(t)
+        error = value * ulps + 2.0 * weight * np.exp(0.5 * short) * slip * factor
+    better = inside & (error * _UNIT_ROUNDOFF + _UNDERFLOW < stick.error)
     return HockeyStick(
-        np.where(inside, value, stick.value),
-        np.where(inside, np.minimum(error, stick.error), stick.error),
+        np.where(better, value, stick.value),
+        np.where(better, error * _UNIT_ROUNDOFF + _UNDERFLOW, stick.error),
         stick.slope,
     )
 
 
 def survivals(pair: ShiftPair, z: float) -> tuple[float, float, float]:
     """Pr[N(up) > z], Pr[N(down) > z] and Pr[N(0) > z]."""
-    up, down, still = _survival(pair.beta, z - np.array([pair.up, pair.down, 0.0]))
+    up, down, still = _Tail.of(pair.beta, z - np.array([pair.up, pair.down, 0.0]), 0.0).mass
     return float(up), float(down), float(still)
+
+
+def log_masses(pair: ShiftPair, z: Array) -> tuple[Array, Array, Array]:
+    """log of the P- and of the Q-mass of noise beyond z, also where these are below the smallest double.
+
+    The third is a bound on the error of either.
+    """
+    log_p, ulps_p = _log_mixture(pair, z, pair.up)
+    log_q, ulps_q = _log_mixture(pair, z, pair.down)
+    size = np.abs(log_p) + np.abs(log_q) + 16.0
+    return log_p, log_q, 2.0 * _UNIT_ROUNDOFF * (np.maximum(ulps_p, ulps_q) + size)
 
 
 def _half_line(pair: ShiftPair, t: Array, z: Array, residual: Array, side: float) -> HockeyStick:
     """P - e^t Q of {z > threshold} (side 1), or e^t Q - P of {z <= threshold} (side -1)."""
     inside = np.isfinite(z)
     z = np.where(inside, z, 0.0)
-    up = _survival(pair.beta, side * (z - pair.up))
-    down = _survival(pair.beta, side * (z - pair.down))
-    still = _survival(pair.beta, side * z)
-    q = (1.0 - pair.rate) * still + pair.rate * down
+    up = _Tail.of(pair.beta, side * (z - pair.up), pair.up)
+    down = _Tail.of(pair.beta, side * (z - pair.down), pair.down)
+    still = _Tail.of(pair.beta, side * z, 0.0)
+    p, q = _Tail.mixture(pair.rate, still, up), _Tail.mixture(pair.rate, still, down)
     with np.errstate(over="ignore", invalid="ignore"):
         excess = np.expm1(np.minimum(t, _LARGE))
-        value = side * (pair.rate * (up - down) - excess * q)
-        size = pair.rate * (up + down) + np.abs(excess) * q
-        slope = (1.0 + excess) * q
-        # survival is right to the ulps of gamma_tail, measured against mpmath, plus those of its exponent
-        # |z|^beta
-        exponent = (np.abs(z) + max(pair.up, -pair.down)) ** pair.beta
-        ulps = (16.0 if pair.beta == 1.0 else _GAMMA_ULPS) + 4.0 * np.abs(t) + (pair.beta + 3.0) * exponent
+        factor = np.exp(np.minimum(t, _LARGE))
+        # far below zero e^t - 1 is no small number, and P and e^t Q are taken as they are
+        below = t < -1.0
+        terms = np.where(below, p.mass, pair.rate * (up.mass - down.mass)), np.where(below, factor, excess)
+        value = side * (terms[0] - terms[1] * q.mass)
+        size = np.where(below, p.mass, pair.rate * (up.mass + down.mass)) + np.abs(terms[1]) * q.mass
+        spoiled = np.where(below, p.error, pair.rate * (up.error + down.error)) + np.abs(terms[1]) * q.error
         density = np.exp(np.minimum(pair.log_mixture(z, pair.up) - np.abs(z) ** pair.beta, 0.0))
         slack = density * residual**2 / np.maximum(pair.loss_slope(z), 1e-300)
-    error = size * ulps * _UNIT_ROUNDOFF + slack
-    if np.any(t > _LARGE):
-        value, error, slope = _far_out(pair, t, z, ulps, value, error, slope)
+        error = spoiled + (16.0 + np.abs(t)) * _UNIT_ROUNDOFF * size + slack + _UNDERFLOW * (1.0 + factor)
+        slope = factor * q.mass
+    apart = (t > _LARGE) | ((t > 1.0) & (q.mass < _SMALLEST_FACTOR))
+    if side > 0.0 and np.any(apart):
+        _by_logarithms(pair, apart, t[apart], z[apart], slack[apart], p.error[apart], (value, error, slope))
     # beyond the largest loss the half line is empty, before the smallest one it is everything; or the other
     # way round
     everything = ~inside & (t <= pair.infimum if side > 0.0 else t >= pair.supremum)
@@ -126,41 +157,72 @@ def _half_line(pair: ShiftPair, t: Array, z: Array, residual: Array, side: float
     )
 
 
-def _far_out(
-    pair: ShiftPair, t: Array, z: Array, ulps: Array, value: Array, error: Array, slope: Array
-) -> tuple[Array, Array, Array]:
-    """The same through logarithms where e^t overflows."""
-    log_p, log_q = _log_mixture(pair, z, pair.up), _log_mixture(pair, z, pair.down)
-    p = np.exp(log_p)
-    far = t > _LARGE
-    ratio = np.minimum(t + log_q - log_p, 0.0)
-    return (
-        np.where(far, -p * np.expm1(ratio), value),
-        np.where(far, 2.0 * p * (ulps + np.abs(log_q) + np.abs(log_p)) * _UNIT_ROUNDOFF, error),
-        np.where(far, p * np.exp(ratio), slope),
+def _by_logarithms(
+    pair: ShiftPair, apart: Mask, t: Array, z: Array, slack: Array, p_error: Array, into: Sticks
+) -> None:
+    """Replace value, error and slope where `apart` by those of -P expm1(t + log Q - log P)."""
+    log_p, ulps_p = _log_mixture(pair, z, pair.up)
+    log_q, ulps_q = _log_mixture(pair, z, pair.down)
+    p, ratio = np.exp(log_p), np.minimum(t + log_q - log_p, 0.0)
+    doubt = _UNIT_ROUNDOFF * (ulps_p + ulps_q + 4.0 * (np.abs(t) + np.abs(log_p) + np.abs(log_q)))
+    value, error, slope = into
+    scaled = p * np.exp(ratio)
+    value[apart] = -p * np.expm1(ratio)
+    error[apart] = (
+        p_error
+        + p * _UNIT_ROUNDOFF * (16.0 + 2.0 * np.abs(log_p))
+        + scaled * np.expm1(np.minimum(doubt, _LARGE))
+        + slack
+        + _UNDERFLOW
     )
+    slope[apart] = scaled
 
 
-def _log_mixture(pair: ShiftPair, z: Array, shift: float) -> Array:
-    moved = _log_survival(pair.beta, z - shift)
+@dataclass(frozen=True)
+class _Tail:
+    """Pr[noise > x] with a bound on its error: where it is next to one, that of the small rest counts."""
+
+    mass: Array
+    error: Array
+
+    @staticmethod
+    def of(beta: float, x: Array, shift: float) -> "_Tail":
+        with np.errstate(over="ignore", under="ignore"):
+            exponent = np.abs(x) ** beta
+            half = 0.5 * (np.exp(-exponent) if beta == 1.0 else upper(1.0 / beta, exponent))
+            mass = np.where(x < 0.0, 1.0 - half, half)
+            spoiled = np.where(half > 0.0, half * _ulps(beta, x, exponent, shift), 0.0)
+            return _Tail(mass, _UNIT_ROUNDOFF * (spoiled + 2.0 * mass))
+
+    @staticmethod
+    def mixture(rate: float, still: "_Tail", moved: "_Tail") -> "_Tail":
+        mass = (1.0 - rate) * still.mass + rate * moved.mass
+        error = (1.0 - rate) * still.error + rate * moved.error
+        return _Tail(mass, error + 4.0 * _UNIT_ROUNDOFF * mass)
+
+
+def _ulps(beta: float, x: Array, exponent: Array, shift: float) -> Array:
+    """Relative error of Q(1/beta, |x|^beta) in units of rounding: those of gamma_tail, measured against
+    mpmath, of the power, and of x = z - shift, whose shift is rounded."""
+    moved = beta * np.abs(x) ** (beta - 1.0) * abs(shift) if shift else 0.0
+    return np.asarray((16.0 if beta == 1.0 else _GAMMA_ULPS) + (beta + 3.0) * exponent + 4.0 * moved)
+
+
+def _log_mixture(pair: ShiftPair, z: Array, shift: float) -> tuple[Array, Array]:
+    """log of a mixture's mass beyond z, and its error in units of rounding."""
+    moved, ulps = _log_survival(pair.beta, z - shift, shift)
     if pair.rate == 1.0:
-        return moved
-    return np.asarray(
-        np.logaddexp(math.log1p(-pair.rate) + _log_survival(pair.beta, z), math.log(pair.rate) + moved)
-    )
+        return moved, ulps
+    still, still_ulps = _log_survival(pair.beta, z, 0.0)
+    both = np.logaddexp(math.log1p(-pair.rate) + still, math.log(pair.rate) + moved)
+    return np.asarray(both), np.maximum(ulps, still_ulps)
 
 
-def _survival(beta: float, x: Array) -> Array:
-    with np.errstate(over="ignore", under="ignore"):
-        exponent = np.abs(x) ** beta
-        half = 0.5 * (np.exp(-exponent) if beta == 1.0 else upper(1.0 / beta, exponent))
-    return np.where(x < 0.0, 1.0 - half, half)
-
-
-def _log_survival(beta: float, x: Array) -> Array:
+def _log_survival(beta: float, x: Array, shift: float) -> tuple[Array, Array]:
     with np.errstate(over="ignore"):
-        half = log_upper(1.0 / beta, np.abs(x) ** beta) - math.log(2.0)
-    return np.where(x < 0.0, np.log1p(-np.exp(half)), half)
+        exponent = np.abs(x) ** beta
+        half = log_upper(1.0 / beta, exponent) - math.log(2.0)
+    return np.where(x < 0.0, np.log1p(-np.exp(half)), half), _ulps(beta, x, exponent, shift)
 
 
 def thresholds(pair: ShiftPair, t: Array) -> tuple[Array, Array]:

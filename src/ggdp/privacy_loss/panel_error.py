@@ -198,7 +198,10 @@ def _odds_slope_bound(pair: ShiftPair, centre: Array, reach: Array, shift: float
     apart = beta * ((to_zero + reach) ** (beta - 1.0) + (to_shift + reach) ** (beta - 1.0))
     farthest = np.maximum(to_zero, to_shift) + reach
     nearest = np.maximum(np.minimum(to_zero, to_shift) - reach, 0.0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        curvature = beta * (beta - 1.0) * (farthest if beta >= 2.0 else nearest) ** (beta - 2.0)
+    if beta == 1.0:
+        curvature = np.zeros_like(centre)
+    else:
+        with np.errstate(divide="ignore"):
+            curvature = beta * (beta - 1.0) * (farthest if beta >= 2.0 else nearest) ** (beta - 2.0)
     same_side = (centre - reach > max(0.0, shift)) | (centre + reach < min(0.0, shift))
     return np.where(same_side, np.minimum(apart, abs(shift) * curvature), apart)

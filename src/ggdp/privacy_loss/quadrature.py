@@ -210,12 +210,12 @@ def _refined(
             )
         if count + 2 * len(left) > most_panels:
             break
-        cut = _cut(pair, left, right)
+        cut = split_points(pair, left, right)
         left, right = np.concatenate([left, cut]), np.concatenate([cut, right])
     raise CannotCertifyError("the loss oscillates too fast for quadrature")
 
 
-def _cut(pair: ShiftPair, left: Array, right: Array) -> Array:
+def split_points(pair: ShiftPair, left: Array, right: Array) -> Array:
     """Where to split: the middle, or close to the kink a panel touches."""
     share = np.full(len(left), 0.5)
     if pair.beta != int(pair.beta):
