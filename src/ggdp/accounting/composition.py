@@ -16,6 +16,7 @@ from ggdp.accounting.closed_form import ClosedForm
 from ggdp.accounting.curve import Curve, EpsilonSandwich, LogDelta, crossing
 from ggdp.accounting.tilt import Saddle, TiltPlan, saddle_for_epsilon, saddle_for_log_delta
 from ggdp.privacy_loss.dominating import Parts
+from ggdp.privacy_loss.quadrature import CannotCertifyError
 
 MOST_EPSILON = 2000.0
 
@@ -23,6 +24,11 @@ _SMALLEST_LOG_DELTA = math.log(1e-290)  # beyond, delta is as good as none, and 
 _GOOD_WIDTH = 2e-7  # relative width at which an engine's answer is taken as it is
 _FAIR_WIDTH = 1e-6  # and after the second engine too
 _SUPREMUM_ERROR = 1e-14  # relative rounding error of a sum of largest losses
+_MANY = 12  # different parts beyond which each attempt takes a second or so, and fewer are made
+_MOST_ON_GRID = 60  # different parts that are put on a grid
+_MOST_RARE = 100  # different parts of which a rare event is split off, or a line drawn twice
+_MOST_MOVES = 4  # of an engine, towards an answer that its plan missed
+_WIDEST = 1e300
 _LEAST_DELTA = 5e-324  # a positive delta never becomes an upper bound of zero
 
 Engine = Callable[[Parts, TiltPlan, Saddle], Curve]
@@ -91,6 +97,18 @@ def epsilon_of(parts: Parts, target: float) -> Bounds:
     return _with_moments(parts, plan, target, ceiling, best)
 
 
+def costs_no_more(parts: Parts, target: float, epsilon: float) -> bool:
+    """Whether a quick bound shows that one direction costs at most `epsilon` at log delta = target.
+
+    Worth asking only of many different parts, of which the engines' answer takes long.
+    """
+    if len(parts) <= _MANY:
+        return largest_loss(parts) <= epsilon
+    plan = TiltPlan.of(parts)
+    saddle = saddle_for_log_delta(plan, target)
+    return moments.epsilon_above(parts, plan, saddle.theta, target, 0.9999 * epsilon) <= epsilon
+
+
 def _is_zero(parts: Parts, plan: TiltPlan, target: float) -> bool:
     """Whether delta at zero, the distance of the two laws in total variation, is certainly small enough."""
     if moments.log_total_variation_above(parts) <= target:
@@ -113,18 +131,19 @@ def _attempts(
     if planned:
         yield "contour", partial(_by_engine, contour.draw, parts, plan, saddle, target)
     if may_be_rare:
-        for name, engine in _ENGINES:
+        for name, engine in _ENGINES if len(parts) <= _MANY else _ENGINES[:1]:
             yield f"{name} with rare event", partial(_with_rare, engine, parts, plan, target)
-    if planned:
+    if planned and len(parts) <= _MOST_ON_GRID:
         yield "lattice", partial(_by_engine, _grid, parts, plan, saddle, target)
+    if planned and len(parts) <= _MOST_RARE:
         yield "contour", partial(_by_engine, _patient, parts, plan, saddle, target)
-    if may_be_rare:
+    if may_be_rare and len(parts) <= _MANY:
         yield "contour with rare event", partial(_with_rare, _patient, parts, plan, target)
 
 
 def _may_be_rare(parts: Parts) -> bool:
     """Whether a large loss can be much rarer than a small one: sampled, and tails not Laplace."""
-    return len(parts) <= 50 and any(
+    return len(parts) <= _MOST_RARE and any(
         pair.rate < 1.0 and pair.up > 0.0 and pair.beta > 1.0 for pair, _ in parts
     )
 
@@ -158,21 +177,42 @@ def _by_engine(
 ) -> EpsilonSandwich:
     """Build the engine at the saddle, solve, and build again where it turned out to lie elsewhere."""
     found: EpsilonSandwich | None = None
-    for _ in range(3):
+    for attempt in range(_MOST_MOVES + 1):
         try:
             curve = engine(parts, plan, saddle)
-            again = crossing(curve, target, saddle.epsilon, 2.0 * saddle.deviation)
         except ArithmeticError:
             if found is None:
                 raise
             return found
-        found = again if found is None or again.upper - again.lower < found.upper - found.lower else found
+        try:
+            again = crossing(curve, target, saddle.epsilon, 2.0 * saddle.deviation)
+        except ArithmeticError:
+            if found is not None:
+                return found
+            if attempt == _MOST_MOVES:
+                raise
+            saddle = _moved(curve, plan, saddle, target)
+            continue
+        if found is None or not found.upper - found.lower <= min(again.upper - again.lower, _WIDEST):
+            found = again  # narrower, or nearer where neither has two ends
         well_placed = abs(found.estimate - saddle.epsilon) <= 0.25 * saddle.deviation
+        well_placed = well_placed and math.isfinite(found.upper - found.lower)
         if well_placed or found.upper - found.lower <= _GOOD_WIDTH * found.upper:
             break
         saddle = saddle_for_epsilon(plan, found.estimate)
     assert found is not None
     return found
+
+
+def _moved(curve: Curve, plan: TiltPlan, saddle: Saddle, target: float) -> Saddle:
+    """Where the plan is so rough that the curve does not reach the answer: one step of Newton's method
+    towards it."""
+    here = curve.log_delta(saddle.epsilon)
+    if not here.slope < 0.0:
+        raise CannotCertifyError("delta does not fall where the plan says it is decided")
+    most = 2.0 * saddle.deviation
+    step = max(-most, min(most, (target - here.estimate) / here.slope))
+    return saddle_for_epsilon(plan, max(saddle.epsilon + step, 0.1 * saddle.epsilon))
 
 
 def _as_bounds(found: EpsilonSandwich, method: str, ceiling: float) -> Bounds:
@@ -196,13 +236,8 @@ def _both(one: Bounds, other: Bounds) -> Bounds:
 
 def _with_moments(parts: Parts, plan: TiltPlan, target: float, ceiling: float, best: Bounds | None) -> Bounds:
     saddle = saddle_for_log_delta(plan, target)
-    upper = ceiling
-    for factor in (1.0, 0.7, 0.4, 0.1, 0.01):
-        try:
-            upper = min(upper, moments.epsilon_above(parts, plan, factor * saddle.theta, target))
-        except ArithmeticError:
-            continue
-    lower = min(moments.epsilon_below(parts, target), upper)
+    upper = min(ceiling, moments.epsilon_above(parts, plan, saddle.theta, target))
+    lower = min(moments.epsilon_below(parts, plan, target), upper)
     if best is None and upper > MOST_EPSILON and saddle.epsilon > MOST_EPSILON:
         raise ValueError(too_much("epsilon at this delta", None, about=saddle.epsilon))
     wide = Bounds(lower, min(max(saddle.epsilon, lower), upper), upper, "moments", ErrorLedger())
@@ -234,13 +269,9 @@ def delta_of(parts: Parts, epsilon: float) -> Bounds:
 
 def _delta_by_moments(parts: Parts, plan: TiltPlan, saddle: Saddle, epsilon: float) -> Bounds:
     log_upper = min(moments.log_total_variation_above(parts), 0.0)
-    for factor in (1.0, 0.7, 0.4):
-        try:
-            log_upper = min(log_upper, moments.log_delta_above(parts, plan, factor * saddle.theta, epsilon))
-        except ArithmeticError:
-            continue
+    log_upper = min(log_upper, moments.log_delta_above(parts, plan, saddle.theta, epsilon))
     upper = max(math.exp(log_upper), _LEAST_DELTA)
-    lower = min(math.exp(moments.log_delta_below(parts, epsilon)), upper)
+    lower = min(math.exp(moments.log_delta_below(parts, plan, epsilon)), upper)
     return Bounds(lower, min(max(math.exp(min(saddle.log_delta, 0.0)), lower), upper), upper, "moments")
 
 
@@ -249,10 +280,12 @@ def _delta_attempts(
 ) -> Iterator[tuple[str, Callable[[], Curve]]]:
     yield "contour", lambda: contour.draw(parts, plan, saddle)
     if _may_be_rare(parts) and epsilon < 600.0:
-        for name, engine in _ENGINES:
+        for name, engine in _ENGINES if len(parts) <= _MANY else _ENGINES[:1]:
             yield f"{name} with rare event", partial(_rare_curve, engine, parts, plan, epsilon)
-    yield "lattice", lambda: _grid(parts, plan, saddle)
-    yield "contour", lambda: _patient(parts, plan, saddle)
+    if len(parts) <= _MOST_ON_GRID:
+        yield "lattice", lambda: _grid(parts, plan, saddle)
+    if len(parts) <= _MOST_RARE:
+        yield "contour", lambda: _patient(parts, plan, saddle)
 
 
 def _rare_curve(engine: Engine, parts: Parts, plan: TiltPlan, epsilon: float) -> Curve:

@@ -11,7 +11,7 @@ import numpy as np
 from ggdp import arguments
 from ggdp.accounting import general, vector
 from ggdp.accounting.bounds import Bounds, Estimate
-from ggdp.accounting.composition import MOST_EPSILON, delta_of, epsilon_of, largest_loss, too_much
+from ggdp.accounting.composition import MOST_EPSILON, costs_no_more, delta_of, epsilon_of, too_much
 from ggdp.accounting.described import is_described
 from ggdp.mechanisms import Adjacency, Mechanism
 from ggdp.privacy_loss.dominating import directions
@@ -81,8 +81,8 @@ def epsilon(
     # ---
     worst: Bounds | None = None
     for parts in directions(mechanism, Adjacency(adjacency)):
-        if worst is not None and largest_loss(parts) <= worst.lower:
-            continue  # this direction's loss never exceeds what the other one already costs
+        if worst is not None and costs_no_more(parts, target, worst.lower):
+            continue  # the other direction is the worse one
         one = epsilon_of(parts, target)
         worst = one if worst is None else Bounds.worst(worst, one)
     if worst is not None:

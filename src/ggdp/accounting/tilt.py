@@ -25,7 +25,7 @@ __all__ = [
     "saddle_for_log_delta",
 ]
 
-_NODES = 8
+_UNIT_NODES, _UNIT_WEIGHTS = np.polynomial.legendre.leggauss(8)
 _DEEPEST = 780.0  # log(1/probability) beyond which nothing matters to a double
 _MOST_TILT = 1e12
 
@@ -155,6 +155,12 @@ class TiltPlan:
         end = begin + int(self._lengths()[index])
         return self.loss[begin:end], self.log_mass[begin:end], float(self.times[index])
 
+    def log_single_deltas(self, epsilons: Array) -> Array:
+        """log delta of one release of each part, at an epsilon of its own; roughly."""
+        excess = self.loss - np.repeat(epsilons, self._lengths())
+        share = -np.expm1(-np.maximum(excess, 0.0))
+        return np.asarray(np.log(np.add.reduceat(np.exp(self.log_mass) * share, self.starts)))
+
     def upper_quantiles(self, theta: float, prob: float) -> list[float]:
         """For each part, the noise beyond which its tilted law keeps about `prob`."""
         points = []
@@ -248,7 +254,7 @@ def _rough_nodes(pair: ShiftPair) -> tuple[Array, Array, Array]:
     edges = np.interp(np.linspace(0.0, count[-1], max(24, math.ceil(count[-1]))), count, scan)
     edges = np.unique(np.concatenate([edges, [kink for kink in kinks if kink < high]]))
     half, centre = 0.5 * np.diff(edges), 0.5 * (edges[1:] + edges[:-1])
-    unit, weight = np.polynomial.legendre.leggauss(_NODES)
+    unit, weight = _UNIT_NODES, _UNIT_WEIGHTS
     z = (centre[:, None] + half[:, None] * unit).ravel()
     up = pair.log_mixture(z, pair.up)
     loss = up - pair.log_mixture(z, pair.down)
