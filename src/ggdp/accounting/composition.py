@@ -16,7 +16,6 @@ from ggdp.accounting.closed_form import ClosedForm
 from ggdp.accounting.curve import Curve, EpsilonSandwich, LogDelta, crossing
 from ggdp.accounting.tilt import Saddle, TiltPlan, saddle_for_epsilon, saddle_for_log_delta
 from ggdp.privacy_loss.dominating import Parts
-from ggdp.privacy_loss.quadrature import CannotCertifyError
 
 MOST_EPSILON = 2000.0
 
@@ -27,8 +26,6 @@ _SUPREMUM_ERROR = 1e-14  # relative rounding error of a sum of largest losses
 _MANY = 12  # different parts beyond which each attempt takes a second or so, and fewer are made
 _MOST_ON_GRID = 60  # different parts that are put on a grid
 _MOST_RARE = 100  # different parts of which a rare event is split off, or a line drawn twice
-_MOST_MOVES = 4  # of an engine, towards an answer that its plan missed
-_WIDEST = 1e300
 _LEAST_DELTA = 5e-324  # a positive delta never becomes an upper bound of zero
 
 Engine = Callable[[Parts, TiltPlan, Saddle], Curve]
@@ -92,7 +89,8 @@ def epsilon_of(parts: Parts, target: float) -> Bounds:
             continue
         answer = _as_bounds(found, name, ceiling)
         best = answer if best is None else _both(best, answer)
-        if best.width <= (_GOOD_WIDTH if name == "contour" else _FAIR_WIDTH) * best.upper:
+        good = (_GOOD_WIDTH if name == "contour" else _FAIR_WIDTH) * best.upper
+        if best.width <= good and math.isfinite(good):
             return best
     return _with_moments(parts, plan, target, ceiling, best)
 
@@ -177,42 +175,21 @@ def _by_engine(
 ) -> EpsilonSandwich:
     """Build the engine at the saddle, solve, and build again where it turned out to lie elsewhere."""
     found: EpsilonSandwich | None = None
-    for attempt in range(_MOST_MOVES + 1):
+    for _ in range(3):
         try:
             curve = engine(parts, plan, saddle)
+            again = crossing(curve, target, saddle.epsilon, 2.0 * saddle.deviation)
         except ArithmeticError:
             if found is None:
                 raise
             return found
-        try:
-            again = crossing(curve, target, saddle.epsilon, 2.0 * saddle.deviation)
-        except ArithmeticError:
-            if found is not None:
-                return found
-            if attempt == _MOST_MOVES:
-                raise
-            saddle = _moved(curve, plan, saddle, target)
-            continue
-        if found is None or not found.upper - found.lower <= min(again.upper - again.lower, _WIDEST):
-            found = again  # narrower, or nearer where neither has two ends
+        found = again if found is None or again.upper - again.lower < found.upper - found.lower else found
         well_placed = abs(found.estimate - saddle.epsilon) <= 0.25 * saddle.deviation
-        well_placed = well_placed and math.isfinite(found.upper - found.lower)
         if well_placed or found.upper - found.lower <= _GOOD_WIDTH * found.upper:
             break
         saddle = saddle_for_epsilon(plan, found.estimate)
     assert found is not None
     return found
-
-
-def _moved(curve: Curve, plan: TiltPlan, saddle: Saddle, target: float) -> Saddle:
-    """Where the plan is so rough that the curve does not reach the answer: one step of Newton's method
-    towards it."""
-    here = curve.log_delta(saddle.epsilon)
-    if not here.slope < 0.0:
-        raise CannotCertifyError("delta does not fall where the plan says it is decided")
-    most = 2.0 * saddle.deviation
-    step = max(-most, min(most, (target - here.estimate) / here.slope))
-    return saddle_for_epsilon(plan, max(saddle.epsilon + step, 0.1 * saddle.epsilon))
 
 
 def _as_bounds(found: EpsilonSandwich, method: str, ceiling: float) -> Bounds:

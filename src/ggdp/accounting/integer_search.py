@@ -8,7 +8,7 @@ _SLOPE = 0.5  # d log epsilon / d log k of a composition of many equal steps: wh
 _BEYOND = 1.2  # aim this much past the root that was extrapolated, so that it is bracketed
 
 
-_MOST_PLANNED = 12  # evaluations after which a plan has shown itself to be a poor one
+_MOST_PLANNED = 4  # evaluations after which a plan has shown itself to be a poor one
 
 
 def largest_that_fits(
@@ -44,14 +44,18 @@ def largest_that_fits(
 
 def _by_plan(log_excess: Callable[[int], float], planned: Callable[[int], float], most: int) -> int:
     """Evaluate where the plan, moved by what it was off by last, says that fitting ends, and beside it."""
-    low, high, shift = 0, most + 1, 0.0
-    for _ in range(_MOST_PLANNED):
-        guess = _last_planned(planned, shift, low, high)
-        guess = min(max(guess, low + 1), high - 1)
-        value = log_excess(guess)
-        low, high = (guess, high) if value <= 0.0 else (low, guess)
+    low, at_low, high, at_high, shift = 0, -math.inf, most + 1, math.inf, 0.0
+    for turn in range(2 * _MOST_PLANNED):
         if high - low == 1:
             return low
+        if turn >= _MOST_PLANNED and low > 0:
+            return _closed_in(log_excess, low, at_low, high, at_high)
+        guess = min(max(_last_planned(planned, shift, low, high), low + 1), high - 1)
+        value = log_excess(guess)
+        if value <= 0.0:
+            low, at_low = guess, value
+        else:
+            high, at_high = guess, value
         off = value - planned(guess)
         shift = off if math.isfinite(off) else shift
     while high - low > 1:

@@ -17,7 +17,6 @@ from ggdp.privacy_loss.hockey_stick import hockey_stick
 from ggdp.privacy_loss.quadrature import certified_nodes_of_all
 
 _FACTORS = (1.0, 0.85, 0.7, 0.55, 0.4, 0.25, 0.1, 0.03, 0.01, 0.001)  # of the saddle's tilt
-_MOST_TRIES = 5
 _MOST_SINGLE = 3  # releases that are asked for their own cost
 
 def log_chernoff_constant(theta: float) -> float:
@@ -59,7 +58,7 @@ def _best_tilt(
     """
     tilts = [factor * theta for factor in _FACTORS]
     planned = np.array([bound(tilt, float(plan.times @ plan.log_phis(tilt))) for tilt in tilts])
-    for place in np.argsort(np.where(np.isnan(planned), math.inf, planned), kind="stable")[:_MOST_TRIES]:
+    for place in np.argsort(np.where(np.isnan(planned), math.inf, planned), kind="stable"):
         if planned[place] > wanted:
             break
         try:
