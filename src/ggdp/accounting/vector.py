@@ -20,9 +20,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ggdp import arguments
-from ggdp.accounting import contour, score_route
+from ggdp.accounting import contour, general, score_route
 from ggdp.accounting.bounds import Bounds, Estimate
 from ggdp.accounting.curve import crossing
+from ggdp.accounting.described import Direction, Part
 from ggdp.accounting.renyi import worst_step
 from ggdp.accounting.renyi_conversion import RenyiSteps
 from ggdp.accounting.tilt import TiltPlan, saddle_for_epsilon, saddle_for_log_delta
@@ -30,6 +31,7 @@ from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, Mechanism, Poiss
 from ggdp.mechanisms.composed import Step
 from ggdp.privacy_loss.dominating import Parts, checked_steps, directions, worst_shift
 from ggdp.privacy_loss.quadrature import CannotCertifyError
+from ggdp.privacy_loss.worst_split import equal_split
 
 METHODS = ("scanned", "one-coordinate")
 Ask = Callable[[Mechanism, float], Bounds]
@@ -40,6 +42,7 @@ _WIDE = 0.05  # relative width of an engine's answer from which on Renyi diverge
 _MOST_STRETCH = 1.12  # beyond, the hybrid bound is worse than the Renyi one
 _MOST_SPLIT = 10**6
 _SPLITS = (1, 2, 3, 5, 10, 30, 100, 1000, 10_000, 100_000, 1_000_000)
+_SAMPLED_SPLIT = 400  # coordinates of an explicit split under sampling: as good as infinitely many
 _FEWEST_SPLIT = 10  # with fewer coordinates the contour is slow to certify itself
 _MOST_LOSS = 500.0
 _LEAST_LOG_DELTA = -600.0
@@ -144,7 +147,9 @@ def answer(
     lower, estimate = flat.lower, flat.estimate
     for parts in _quick_splits(mechanism, adjacency):
         lower = max(lower, bound.below(parts, lower))
-    upper = max(upper, lower)  # they may meet, to within rounding
+    for direction in _sampled_splits(mechanism, adjacency):
+        lower = max(lower, bound.below_described(direction))
+    estimate, upper = max(estimate, lower), max(upper, lower)  # they may meet, to within rounding
     return Bounds(lower, min(max(estimate, lower), upper), upper, how)
 
 
@@ -192,6 +197,10 @@ class EpsilonAt:
         except CannotCertifyError:
             return known
 
+    def below_described(self, direction: Direction) -> float:
+        """Of an explicit shift given by cells, certified."""
+        return general.epsilon_of(direction, self.log_delta).lower
+
 
 @dataclass(frozen=True)
 class DeltaAt:
@@ -227,6 +236,10 @@ class DeltaAt:
             return math.exp(contour.draw(parts, plan, saddle).log_delta(self.epsilon).lower)
         except CannotCertifyError:
             return known
+
+    def below_described(self, direction: Direction) -> float:
+        """Of an explicit shift given by cells, certified."""
+        return general.delta_of(direction, self.epsilon).lower
 
 
 Bound = EpsilonAt | DeltaAt
@@ -350,6 +363,28 @@ def _split(mechanism: Mechanism, adjacency: Adjacency, count: int) -> Mechanism:
         return AdditiveNoise(step.noise, step.sensitivity, shift=((each, int(parts)),))
 
     return _mapped(mechanism, spread)
+
+
+def _sampled_splits(mechanism: Mechanism, adjacency: Adjacency) -> list[Direction]:
+    """Every step without a worst shift spread equally over many coordinates, the sampled ones as cells: where
+    a record is removed, or added alone."""
+    parts = mechanism.parts if isinstance(mechanism, Composed) else ((mechanism, 1),)
+    known, described = [], []
+    for (step, times), (noise, rate) in zip(parts, _leaves(mechanism), strict=True):
+        count = min(noise.dimension, _SAMPLED_SPLIT)
+        if worst_shift(noise, rate, adjacency) is not None or noise.shift is not None:
+            known.append((_changed(step, _flat) if noise.shift is not None else step, times))
+        elif rate == 1.0:
+            known.append((_split(step, adjacency, int(count)), times))
+        elif count >= _FEWEST_SPLIT:
+            each = noise.sensitivity / noise.noise.scale * count ** (-1.0 / noise.p) * (1.0 - 1e-15)
+            cells = equal_split(noise.noise.beta, each, int(count)).sampled(rate)
+            atoms = (cells.reversed if adjacency is Adjacency.ADD else cells).below()
+            described.append(Part(atoms, atoms, times))
+    if not described or adjacency is Adjacency.REPLACE:
+        return []
+    one_way = Adjacency.ADD if adjacency is Adjacency.ADD else Adjacency.REMOVE
+    return [Direction(tuple(described), directions(Composed(known), one_way)[0] if known else ())]
 
 
 def _one_coordinate_estimate(mechanism: Mechanism, ask: Ask) -> Estimate:
