@@ -43,6 +43,7 @@ _MOST_STRETCH = 1.12  # beyond, the hybrid bound is worse than the Renyi one
 _MOST_SPLIT = 10**6
 _SPLITS = (1, 2, 3, 5, 10, 30, 100, 1000, 10_000, 100_000, 1_000_000)
 _SAMPLED_SPLIT = 400  # coordinates of an explicit split under sampling: as good as infinitely many
+_FEWEST_REPEATED = 10  # steps of which the last ones may be taken apart
 _FEWEST_SPLIT = 10  # with fewer coordinates the contour is slow to certify itself
 _MOST_LOSS = 500.0
 _LEAST_LOG_DELTA = -600.0
@@ -80,6 +81,22 @@ def named(found: Bounds, mechanism: Mechanism, adjacency: Adjacency, bound: "Bou
 
 def _renyi_steps(steps: list[tuple[AdditiveNoise, float, int]], adjacency: Adjacency) -> RenyiSteps:
     return RenyiSteps(tuple((*worst_step(step, rate, adjacency), times) for step, rate, times in steps))
+
+
+def _gaussian_last(mechanism: Mechanism, adjacency: Adjacency) -> tuple[RenyiSteps, list[Parts]] | None:
+    """Where one kind of step has no worst shift: all but its last repetitions, and those with the Gaussian
+    noise that dominates them. Other steps count as earlier ones, wherever they are."""
+    parts = mechanism.parts if isinstance(mechanism, Composed) else ((mechanism, 1),)
+    steps = checked_steps(mechanism, adjacency)
+    without = [i for i, (noise, rate, _) in enumerate(steps) if worst_shift(noise, rate, adjacency) is None]
+    noise, rate, times = steps[without[0]]
+    last = math.ceil((0.05 if noise.noise.beta < 1.5 else 0.2) * times)
+    number = score_route.gaussian(Composed(parts[without[0]][0], times=last), adjacency)
+    if len(without) != 1 or times < _FEWEST_REPEATED or number is None:
+        return None
+    others = [step for i, step in enumerate(steps) if i != without[0]]
+    gains = _renyi_steps([(noise, rate, times - last), *others], adjacency)
+    return gains, directions(number.mechanism, adjacency)
 
 
 def one_coordinate(mechanism: Mechanism) -> Mechanism:
@@ -139,6 +156,10 @@ def answer(
     better = _asked(ask, bound, candidate) if candidate is not None else None
     if better is not None and better.upper < upper:
         upper, how = better.upper, f"certified {name}"
+    split = _gaussian_last(mechanism, adjacency) if how == "certified renyi" else None
+    if split is not None:
+        smoothed = max(bound.above_before(split[0], parts) for parts in split[1])
+        upper, how = (smoothed, "certified renyi and gaussian") if smoothed < upper else (upper, how)
     stretched = _stretched(mechanism)
     if stretched is not None:
         other = ask(stretched, 0.0).upper
@@ -180,6 +201,10 @@ class EpsilonAt:
         """From Renyi divergences."""
         return gains.epsilon(self.log_delta)
 
+    def above_before(self, gains: RenyiSteps, last: Parts) -> float:
+        """From Renyi divergences of all steps but the last."""
+        return gains.epsilon_before(last, self.log_delta)
+
     def pure(self, largest_loss: float) -> float:
         """From the largest loss there is."""
         return largest_loss
@@ -219,6 +244,10 @@ class DeltaAt:
     def above(self, gains: RenyiSteps) -> float:
         """From Renyi divergences."""
         return max(math.exp(gains.log_delta(self.epsilon)), 5e-324)
+
+    def above_before(self, gains: RenyiSteps, last: Parts) -> float:
+        """From Renyi divergences of all steps but the last."""
+        return max(math.exp(gains.log_delta_before(last, self.epsilon)), 5e-324)
 
     def pure(self, largest_loss: float) -> float:
         """From the largest loss there is."""
