@@ -80,7 +80,6 @@ class TestState:
         with pytest.raises(ValueError, match="from_state_dict"):
             Accountant(epsilon=4.0, delta=1e-6, adjacency=Adjacency.ADD).load_state_dict(state)
 
-
     @pytest.mark.parametrize("damage", [None, [], {}, "x", -1, True, math.nan, [[1]]])
     def test_damage_anywhere_in_a_state_is_one_clear_error(self, damage):
         ledger = Accountant(epsilon=2.0, delta=1e-6)

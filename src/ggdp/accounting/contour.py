@@ -49,7 +49,7 @@ _TRUNCATION = -29.0  # log of the truncation aimed at, relative to delta
 _ALIASING = -32.0  # likewise
 _FEW = 4  # parts that share the budget; more of them have more
 _MOST_PRODUCTS = 6e7  # nodes times line points: about a sixth of a second
-_MOST_IN_ALL = 1.2e9  # however many parts
+_MOST_IN_ALL, _MOST_EACH = 8e8, 1.2e7  # for several parts, and for very many of them
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,9 @@ def draw(parts: Parts, plan: TiltPlan, saddle: Saddle, effort: float = 1.0) -> L
     step = 2.0 * math.pi / window
     omega, log_truncation = cut_off(parts, plan, saddle, step, _TRUNCATION + relative)
     count = math.ceil(omega / step) + 1
-    products = min(effort * _MOST_PRODUCTS * max(len(parts) / _FEW, 1.0), _MOST_IN_ALL)
+    products = effort * _MOST_PRODUCTS * max(len(parts) / _FEW, 1.0)
+    if len(parts) > 1:
+        products = min(products, max(_MOST_IN_ALL, _MOST_EACH * len(parts)))
     left = int(products / (count * NODES_PER_PANEL))  # panels that all parts may share
     yardsticks = np.stack([log_phis, plan.log_phis(theta_2)], axis=1)
     nodes = certified_nodes_of_all(

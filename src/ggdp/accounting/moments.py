@@ -19,6 +19,7 @@ from ggdp.privacy_loss.quadrature import certified_nodes_of_all
 _FACTORS = (1.0, 0.85, 0.7, 0.55, 0.4, 0.25, 0.1, 0.03, 0.01, 0.001)  # of the saddle's tilt
 _MOST_SINGLE = 3  # releases that are asked for their own cost
 
+
 def log_chernoff_constant(theta: float) -> float:
     """log of sup over x > 0 of (1 - e^-x) e^{-theta x}."""
     return theta * math.log(theta) - (1.0 + theta) * math.log1p(theta) if theta > 0.0 else 0.0
@@ -69,9 +70,7 @@ def _best_tilt(
 
 
 def _certified_cumulant(parts: Parts, plan: TiltPlan, theta: float) -> float:
-    nodes = certified_nodes_of_all(
-        [pair for pair, _ in parts], (theta,), 0.0, plan.log_phis(theta)[:, None]
-    )
+    nodes = certified_nodes_of_all([pair for pair, _ in parts], (theta,), 0.0, plan.log_phis(theta)[:, None])
     return sum(
         times * (part.log_phi[0] + part.quadrature[0] + part.roundoff[0])
         for (_, times), part in zip(parts, nodes, strict=True)
@@ -105,7 +104,7 @@ def _most_revealing(parts: Parts, plan: TiltPlan, log_delta: float) -> list[int]
 
 def log_delta_below(parts: Parts, plan: TiltPlan, epsilon: float) -> float:
     """A certified lower bound of log delta at epsilon: the best single release, of the few that look best."""
-    order = range(len(parts))
+    order = list(range(len(parts)))
     if len(parts) > _MOST_SINGLE:
         with np.errstate(divide="ignore"):
             rough = plan.log_single_deltas(np.full(len(parts), epsilon))

@@ -33,7 +33,7 @@ tried.
 their composition at epsilon = x, for any real x. Given the loss l of the earlier ones, chosen adaptively, they
 add at most delta_2(epsilon - l), so that with the gain of the earlier ones alone
 
-    delta  <=  E[delta_2(epsilon - L)]  <=  e^{gain - theta epsilon}  sup over x of e^{theta x} delta_2(x).  (5)
+    delta  <=  E[delta_2(epsilon - L)]  <=  e^{gain - theta epsilon} sup over x of e^{theta x} delta_2(x). (5)
 
 Without last releases the supremum is C(theta), and (5) is (1). What (1) loses is the height of a step against
 the mean of a bell; last releases that hold a fifth of the variance smooth the step.
@@ -48,7 +48,6 @@ import numpy as np
 from ggdp.accounting import contour
 from ggdp.accounting.renyi import amplified, sampled_gains
 from ggdp.accounting.tilt import Parts, TiltPlan, saddle_at
-from ggdp.privacy_loss.quadrature import CannotCertifyError
 from ggdp.privacy_loss.renyi_divergence import SLACK
 from ggdp.privacy_loss.shift_pair import Array
 from ggdp.privacy_loss.worst_split import ORDERS
@@ -101,7 +100,7 @@ class RenyiSteps:
         return min(min((height - theta * epsilon for theta, height in found), default=0.0), 0.0)
 
     def _heights(self, last: Parts, rank: Callable[[float, float], float]) -> list[tuple[float, float]]:
-        """theta and the log of e^gain times the supremum of (5), at the few orders that rank first by plan."""
+        """theta and log of e^gain times the supremum of (5), at the few orders that rank first by plan."""
         total, theta, plan = self._total(), ORDERS - 1.0, TiltPlan.of(last)
         usable = np.flatnonzero(np.isfinite(total))
         planned = [
@@ -158,7 +157,7 @@ def _planned_height(plan: TiltPlan, theta: float) -> float:
 
 
 def _log_height(known: Parts, plan: TiltPlan, theta: float) -> float:
-    """An upper bound of log of the supremum of e^{theta x} delta(x) over real x; infinite where not certified.
+    """An upper bound of log sup of e^{theta x} delta(x) over real x; infinite where not certified.
 
     delta falls with x, so that on an interval it is at most its value at the left end times the exponential
     at the right end. Left of the first point delta <= 1, right of the last Chernoff at a larger tilt bounds
@@ -177,7 +176,7 @@ def _log_height(known: Parts, plan: TiltPlan, theta: float) -> float:
         while log_phi + _chernoff(tilt) - (tilt - theta) * point > found:  # to the right
             found = max(found, theta * (point + step) + min(curve.log_delta(point).upper, 0.0))
             point += step
-    except CannotCertifyError:
+    except ArithmeticError:
         return math.inf
     return found + SLACK * (1.0 + abs(found))
 

@@ -187,7 +187,9 @@ def certified_nodes_of_all(
     """
     found: dict[int, Nodes] = {}
     like, fresh, beta, left = None, 0, 0.0, most_in_all
-    alike = sorted(range(len(pairs)), key=lambda i: (pairs[i].beta, pairs[i].up - pairs[i].down, pairs[i].rate))
+    alike = sorted(
+        range(len(pairs)), key=lambda i: (pairs[i].beta, pairs[i].up - pairs[i].down, pairs[i].rate)
+    )
     if len(pairs) > _MANY:  # a few of them tell whether all can be afforded, before all are tried
         few = alike[:: len(pairs) // _FEW]
         some = [pairs[index] for index in few]

@@ -91,8 +91,9 @@ class ScoreLaw:
         return values[:-1] - slopes * scores[:-1], slopes, 1.0 / float(scores[1])
 
     def stop_loss_above(self, score: Array) -> Array:
-        """An upper bound of E(s - t)_+ for any t: the chords of a convex function, and beyond the table, which
-        is constant from the largest score on, its last value."""
+        """An upper bound of E(s - t)_+ for any t: the chords of a convex function, and beyond the table,
+        which is constant from the largest score on, its last value.
+        """
         intercepts, slopes, per_unit = self._chords
         size = np.abs(score)
         place = np.minimum((size * per_unit).astype(np.intp), len(slopes) - 1)

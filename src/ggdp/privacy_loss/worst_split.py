@@ -139,12 +139,10 @@ def _cell_masses(beta: float, edges: Array) -> Array:
     below = np.where(edges < 0.0, tail, 1.0 - tail)
     above = np.where(edges < 0.0, 1.0 - tail, tail)
     inside = np.where(edges[1:] <= 0.0, np.diff(below), -np.diff(above))
-    return np.maximum(np.concatenate([below[:1], inside, above[-1:]]), 0.0)
+    return np.asarray(np.maximum(np.concatenate([below[:1], inside, above[-1:]]), 0.0))
 
 
-def _law_of_sum(
-    place: NDArray[np.int64], mass: Array, count: int, size: int
-) -> tuple[Array, float]:
+def _law_of_sum(place: NDArray[np.int64], mass: Array, count: int, size: int) -> tuple[Array, float]:
     """Probabilities of the sum of `count` independent places modulo `size`, from half a period below zero
     on, and how far each may be off."""
     transform = np.fft.rfft(np.bincount(place, weights=mass, minlength=size))

@@ -86,7 +86,7 @@ def evaluations(histograms: Floats, noise: GeneralizedGaussian) -> float:
     panels = float(len(gaps) * len(_mesh(-_radius(noise.beta), _radius(noise.beta), noise.beta)))
     if noise.beta % 2.0 != 0.0:
         panels += float(np.count_nonzero(np.diff(gaps, axis=1)))
-    return panels * _NODES * gaps.shape[1]
+    return float(panels * _NODES * gaps.shape[1])
 
 
 def log_plurality_loss(counts: ArrayLike, noise: GeneralizedGaussian) -> Floats:
