@@ -29,9 +29,9 @@ ADD, whose ratio is 1/r, nothing is cut: E_Q[r^(1-a)] exceeds the restricted mom
 which is added to it, so that one number covers both directions (docs/renyi.md). Any c is valid; a few are
 tried.
 
-**Last steps known exactly.** Let the last releases be dominated by fixed pairs, and delta_2(x) be the delta of
-their composition at epsilon = x, for any real x. Given the loss l of the earlier ones, chosen adaptively, they
-add at most delta_2(epsilon - l), so that with the gain of the earlier ones alone
+**Last steps known exactly.** Let the last releases be dominated by fixed pairs, and delta_2(x) be the delta
+of their composition at epsilon = x, for any real x. Given the loss l of the earlier ones, chosen adaptively,
+they add at most delta_2(epsilon - l), so that with the gain of the earlier ones alone
 
     delta  <=  E[delta_2(epsilon - L)]  <=  e^{gain - theta epsilon} sup over x of e^{theta x} delta_2(x). (5)
 
