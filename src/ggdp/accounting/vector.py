@@ -7,6 +7,7 @@ estimates.
 | every step has a known worst shift | none of this file: the engines compose it, `Bounds` |
 | "score order" | `Bounds`: one number dominates, norms up to the matched one |
 | "certified renyi" | `Bounds`: Renyi over all splits above, the best explicit split below |
+| "certified renyi and gaussian" | `Bounds`: Renyi for all but a step's last repetitions, Gaussian for those |
 | "certified hybrid" | `Bounds`: one coordinate as long as the l_1 norm can be, d^(1-1/p) times the l_p norm |
 | "certified score order" | `Bounds`: one coordinate as long as the matched norm can be |
 | "certified gaussian" | `Bounds`: Gaussian noise with the same density at its centre, in the l_2 norm |
