@@ -6,6 +6,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import mpmath
+import numpy as np
 import pytest
 
 from ggdp import (
@@ -15,6 +16,7 @@ from ggdp import (
     Bounds,
     Composed,
     Gaussian,
+    GeneralizedGaussian,
     PoissonSampled,
     epsilon,
 )
@@ -331,3 +333,40 @@ class TestThreads:
             pairs = [(one, other), (other, one)] * 200
             merged = list(pool.map(lambda pair: len(pair[0].merge(pair[1])), pairs, timeout=30))
         assert merged == [2] * 400
+
+
+class TestManyParts:
+    @pytest.mark.parametrize("seed", [1, 4, 5, 6])
+    def test_nothing_that_is_added_lowers_what_is_reported(self, seed):
+        rng = np.random.default_rng(seed)
+        ledger, before = Accountant(), [0.0, 0.0]
+        for _ in range(4):
+            noise = GeneralizedGaussian.from_noise_multiplier(
+                beta=float(rng.choice([1.0, 1.5, 2.0, 3.0])), noise_multiplier=float(rng.uniform(1.0, 20.0))
+            )
+            step = AdditiveNoise(noise)
+            if rng.random() < 0.5:
+                step = PoissonSampled(step, float(rng.uniform(0.01, 0.2)))
+            ledger.step(step, count=int(rng.integers(1, 30)))
+            after = [ledger.epsilon(delta=1e-6).upper, ledger.delta(epsilon=1.0).upper]
+            assert all(new >= old for new, old in zip(after, before, strict=True))
+            before = after
+
+    def test_hundreds_of_different_gaussian_releases_cost_what_their_closed_form_says(self):
+        ledger = Accountant()
+        stds = np.linspace(40.0, 90.0, 300)
+        for std in stds:
+            ledger.step(AdditiveNoise(Gaussian(std=float(std))))
+        mu = mpmath.sqrt(mpmath.fsum(1 / mpmath.mpf(float(std)) ** 2 for std in stds))
+        answer = ledger.epsilon(delta=1e-6)
+        assert gaussian_delta(mu, answer.lower) >= 1e-6 >= gaussian_delta(mu, answer.upper)
+        assert answer.width <= 1e-6 * answer.upper
+
+    def test_a_search_among_two_mechanisms_takes_a_handful_of_accounts(self, calls):
+        ledger = Accountant(epsilon=3.0, delta=1e-6)
+        ledger.step(OTHER, count=100)
+        fits = ledger.remaining(STEP)
+        assert len(calls) <= 6
+        total = Composed([(OTHER, 100), (STEP, fits)])
+        assert epsilon(total, delta=1e-6).upper <= 3.0
+        assert epsilon(Composed([(total, 1), (STEP, 1)]), delta=1e-6).upper > 3.0

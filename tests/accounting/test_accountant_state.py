@@ -80,6 +80,27 @@ class TestState:
         with pytest.raises(ValueError, match="from_state_dict"):
             Accountant(epsilon=4.0, delta=1e-6, adjacency=Adjacency.ADD).load_state_dict(state)
 
+    @pytest.mark.parametrize("damage", [None, [], {}, "x", -1, True, math.nan, [[1]]])
+    def test_damage_anywhere_in_a_state_is_one_clear_error(self, damage):
+        ledger = Accountant(epsilon=2.0, delta=1e-6)
+        ledger.step(AdditiveNoise(Laplace(scale=40.0), norm=2.0), count=2)
+        state = ledger.state_dict()
+
+        def places(data):
+            for key in list(data) if isinstance(data, dict) else range(len(data)):
+                yield data, key
+                if isinstance(data[key], (dict, list)):
+                    yield from places(data[key])
+
+        for data, key in places(state):
+            if (key, damage) in (("budget", None), ("steps", []), ("norm", None)):
+                continue  # these mean something
+            kept, data[key] = data[key], damage
+            with pytest.raises(ValueError, match="must"):
+                Accountant.from_state_dict(state)
+            data[key] = kept
+        assert Accountant.from_state_dict(state).mechanism == ledger.mechanism
+
 
 class TestMerge:
     def test_a_merged_ledger_costs_as_both_together(self):

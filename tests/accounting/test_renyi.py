@@ -14,11 +14,13 @@ from ggdp import (
     GeneralizedGaussian,
     Laplace,
     PoissonSampled,
+    delta,
     epsilon,
     renyi_divergence,
 )
 from ggdp.accounting.renyi import sampled_gains, worst_step_gains
 from ggdp.accounting.renyi_conversion import RenyiSteps
+from ggdp.privacy_loss.dominating import directions
 from ggdp.privacy_loss.worst_split import ORDERS
 
 
@@ -181,3 +183,18 @@ def test_sampled_gains_bound_every_order_of_the_list_up_to_three(beta, scale):
         if order <= 3.0 and math.isfinite(gain):
             exact = (order - 1.0) * sampled_by_quadrature(beta, scale, 0.05, order, Adjacency.REMOVE)
             assert exact <= gain * (1 + 1e-7)
+
+
+@pytest.mark.parametrize(("std", "times", "last"), [(10.0, 100, 5), (10.0, 100, 30), (4.0, 40, 8)])
+def test_last_steps_known_exactly_bring_renyi_divergences_nearer_to_the_truth(std, times, last):
+    step = AdditiveNoise(Gaussian(std=std))
+    gain = worst_step_gains(step, 1.0, Adjacency.REMOVE)
+    known = directions(Composed(step, times=last), Adjacency.REMOVE)[0]
+    truth = epsilon(Composed(step, times=times), delta=1e-5, adjacency=Adjacency.REMOVE)
+    plain = RenyiSteps(((gain, 1.0, times),)).epsilon(math.log(1e-5))
+    smoothed = RenyiSteps(((gain, 1.0, times - last),)).epsilon_before(known, math.log(1e-5))
+    assert truth.lower <= smoothed < plain
+    at = truth.estimate
+    exact = delta(Composed(step, times=times), epsilon=at, adjacency=Adjacency.REMOVE)
+    log_delta = RenyiSteps(((gain, 1.0, times - last),)).log_delta_before(known, at)
+    assert math.log(exact.lower) <= log_delta < RenyiSteps(((gain, 1.0, times),)).log_delta(at)

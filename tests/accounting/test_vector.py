@@ -330,3 +330,39 @@ def test_certified_delta_of_a_sampled_vector_covers_every_split_in_both_directio
         else:
             unsampled = -math.expm1(inner) + math.exp(inner) * delta(split, epsilon=-inner).lower
         assert left * unsampled <= added * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("beta", "rate", "times", "multiplier"), [(1.33, 0.16, 300, 6.0), (1.66, 0.01, 2000, 2.0)]
+)
+def test_private_training_in_the_norm_two_is_bounded_from_both_sides(beta, rate, times, multiplier):
+    law = GeneralizedGaussian.from_noise_multiplier(beta=beta, noise_multiplier=multiplier)
+    step = PoissonSampled(AdditiveNoise(law, norm=2.0, dimension=10**5), rate)
+    found = epsilon(Composed(step, times=times), delta=1e-5)
+    # a shift spread over very many coordinates is as good as Gaussian noise of the same Fisher information
+    information = beta**2 * math.gamma((2.0 * beta - 1.0) / beta) / math.gamma(1.0 / beta)
+    spread = PoissonSampled(AdditiveNoise(Gaussian(std=law.scale / math.sqrt(information))), rate)
+    limit = epsilon(Composed(spread, times=times), delta=1e-5).estimate
+    assert 0.99 * limit <= found.lower <= 1.001 * limit
+    assert limit <= found.upper <= 1.10 * limit
+    assert found.method == "certified renyi and gaussian"
+
+
+def test_the_lower_end_of_sampled_vectors_is_below_what_draws_show():
+    beta, coordinates, rate, times = 1.5, 20, 0.3, 10
+    law = GeneralizedGaussian(beta=beta, scale=1.5)
+    step = PoissonSampled(AdditiveNoise(law, norm=2.0, dimension=coordinates), rate)
+    found = delta(Composed(step, times=times), epsilon=1.0, adjacency=Adjacency.REMOVE)
+    rng, draws, each = np.random.default_rng(8), 100_000, coordinates**-0.5 / 1.5
+    total = np.zeros(draws)
+    for _ in range(times):
+        shape = (draws, coordinates)
+        noisy = rng.gamma(1.0 / beta, size=shape) ** (1.0 / beta) * rng.choice([-1.0, 1.0], shape)
+        noisy += each * (rng.random(draws) < rate)[:, None]
+        odds = (np.abs(noisy) ** beta - np.abs(noisy - each) ** beta).sum(axis=1)
+        total += np.log1p(rate * np.expm1(odds))
+    kept = np.where(total > 1.0, -np.expm1(np.minimum(1.0 - total, 0.0)), 0.0)
+    error = kept.std() / math.sqrt(draws)
+    assert found.upper >= kept.mean() - 5.0 * error
+    one = delta(Composed(PoissonSampled(AdditiveNoise(law), rate), times=times), epsilon=1.0)
+    assert one.upper < found.lower <= kept.mean() + 5.0 * error

@@ -171,3 +171,12 @@ def test_a_wrong_argument_is_refused_by_name_value_and_range(build, message):
     with pytest.raises(ValueError) as refusal:
         build()
     assert message in str(refusal.value)
+
+
+def test_mechanisms_nested_thousands_deep_are_refused_with_a_reason():
+    data = AdditiveNoise(Laplace(scale=2.0)).to_dict()
+    data.pop("version")
+    for _ in range(5000):
+        data = {"kind": "composed", "parts": [{"mechanism": data, "times": 1}]}
+    with pytest.raises(ValueError, match="at most 100 levels"):
+        from_dict({"version": 1, **data})

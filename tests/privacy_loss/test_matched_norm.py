@@ -146,3 +146,9 @@ def test_arguments_out_of_range_are_refused_by_name():
         verify_matched_norm(1.5, norm=1.0)
     with pytest.raises(ValueError, match="stretch must be"):
         verify_matched_norm(1.5, stretch=0.9)
+
+
+@pytest.mark.parametrize("beta", [1.03, 1.2821, 1.344, 1.4187, 1.4987, 1.7, 1.95])
+def test_every_stretch_of_the_documented_range_is_answered(beta):
+    for stretch in (3.0, 10.0):  # two merged coordinates of a long stretch reach beyond every table
+        assert verify_matched_norm(beta, norm=1.01, stretch=stretch).certified

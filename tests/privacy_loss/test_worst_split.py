@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ggdp.privacy_loss.renyi_divergence import gains
-from ggdp.privacy_loss.worst_split import ORDERS, _information, one_coordinate, worst_gains
+from ggdp.privacy_loss.worst_split import ORDERS, _information, equal_split, one_coordinate, worst_gains
 
 PLACES = [int(np.searchsorted(ORDERS, order)) for order in (1.5, 2.0, 5.0, 20.0, 64.0)]
 
@@ -100,3 +100,24 @@ def test_the_loss_per_shift_is_below_its_bound_for_small_shifts(beta):
             outside = y >= wide
             wider = ((y + wide) ** beta - np.abs(y - wide) ** beta) / (2.0 * wide)
             assert np.all(slope[outside] <= wider[outside] * (1 + 1e-9))
+
+
+@pytest.mark.parametrize(("beta", "each", "count"), [(1.33, 0.05, 100), (1.66, 0.3, 10), (3.0, 0.1, 40)])
+def test_an_equal_split_reveals_no_less_than_the_sums_kept_of_it_and_little_more(beta, each, count):
+    cells = equal_split(beta, each, count)
+    assert cells.p_low.sum() <= 1.0 <= cells.p_high.sum() + 1e-9
+    assert cells.q_low.sum() <= 1.0 <= cells.q_high.sum() + 1e-9
+    # brute force: the loss is a sum of independent coordinates' losses; delta of a million draws
+    rng = np.random.default_rng(4)
+    draws = 4_000_000 // count
+    noise = rng.gamma(1.0 / beta, size=(draws, count)) ** (1.0 / beta) * rng.choice(
+        [-1.0, 1.0], (draws, count)
+    )
+    loss = (np.abs(noise + each) ** beta - np.abs(noise) ** beta).sum(axis=1)
+    atoms = cells.below()
+    for epsilon in (0.0, 0.3, 0.6):
+        kept = np.where(atoms.loss > epsilon, -np.expm1(epsilon - atoms.loss), 0.0) @ atoms.mass
+        each_draw = np.where(loss > epsilon, -np.expm1(np.minimum(epsilon - loss, 0.0)), 0.0)
+        error = each_draw.std() / np.sqrt(draws)
+        assert kept <= each_draw.mean() + 5.0 * error
+        assert kept >= each_draw.mean() * 0.995 - 5.0 * error

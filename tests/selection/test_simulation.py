@@ -115,3 +115,18 @@ def test_the_compared_noises_meet_the_target(adjacency):
 def test_wrong_arguments_are_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_a_comparison_that_would_take_hours_is_refused_at_once():
+    settings = {"epsilons": [1.0], "delta": 1e-5, "betas": (1.0, 2.0)}
+    with pytest.raises(ValueError, match="take fewer histograms"):
+        simulate_argmax(num_classes=2, gaps=np.linspace(1e-8, 0.1, 3 * 10**7), **settings)
+    with pytest.raises(ValueError, match="num_votes must be enough for 1000 classes"):
+        simulate_argmax(num_classes=1000, gaps=GAPS, rng=rng(), **settings)
+
+
+def test_ten_million_votes_are_as_quick_as_a_thousand():
+    found = simulate_argmax(
+        num_classes=25, num_votes=10**7, epsilons=[1.0], delta=1e-5, betas=(1.0, 2.0), gaps=GAPS, rng=rng()
+    )
+    assert np.all(found.utilities > 1.0 - 1e-9)  # the gaps are thousands of votes, the noise a few

@@ -3,20 +3,24 @@
 
 import math
 import threading
+from collections.abc import Callable
 from typing import Any, Self
 
 from ggdp import arguments
-from ggdp.accounting import ledger_format, questions
+from ggdp.accounting import ledger_format, questions, vector
 from ggdp.accounting.bounds import Bounds
 from ggdp.accounting.budget import LEAST_DELTA, MOST_DELTA, MOST_EPSILON, Budget, BudgetExceededError
+from ggdp.accounting.described import is_described
 from ggdp.accounting.integer_search import largest_that_fits
 from ggdp.accounting.ledger_format import Counts, total_of
+from ggdp.accounting.tilt import planned_epsilon
 from ggdp.mechanisms import Adjacency, Composed, Mechanism
-from ggdp.privacy_loss.dominating import MOST_TIMES
+from ggdp.privacy_loss.dominating import MOST_TIMES, directions
 from ggdp.privacy_loss.quadrature import CannotCertifyError
 
 __all__ = ["Accountant", "Budget", "BudgetExceededError"]
 
+_PLANNING_ERROR = 0.03  # of the logarithm of an epsilon
 _FIRST_BLOCK = 32  # steps that the first certificate of a budget tries to cover beyond the one asked about
 
 
@@ -162,7 +166,11 @@ class Accountant:
             target = Budget.of(epsilon, delta) or self._required_budget()
             one = total_of(self._with(mechanism, 1)) - total_of(self._counts)
             most = (MOST_TIMES - total_of(self._counts)) // one
-            return largest_that_fits(lambda k: self._log_excess(self._with(mechanism, k), target), most)
+            return largest_that_fits(
+                lambda k: self._log_excess(self._with(mechanism, k), target),
+                most,
+                self._plan(lambda k: self._with(mechanism, k), target),
+            )
 
     def merge(self, other: "Accountant") -> "Accountant":
         """A new ledger with the releases of both, which were made on the same data.
@@ -281,16 +289,42 @@ class Accountant:
         budget = self._required_budget()
         if _below(after, self._cleared):
             return True
-        further = {step: times * self._ahead for step, times in Composed(mechanism).parts}
-        ahead = {step: times + further.get(step, 0) for step, times in after.items()}
-        if total_of(ahead) <= MOST_TIMES and self._log_excess(ahead, budget) <= 0.0:
-            self._cleared, self._ahead = ahead, 2 * self._ahead
-            return True
-        self._ahead = max(self._ahead // 4, 1)
+        block = Composed(mechanism).parts
+
+        def with_further(count: int) -> Counts:
+            further = {step: times * count for step, times in block}
+            return {step: times + further.get(step, 0) for step, times in after.items()}
+
+        planned = self._plan(with_further, budget)
+        if planned is not None:  # a block that is not going to fit is not worth an account
+            while self._ahead > 1 and planned(self._ahead) > -_PLANNING_ERROR:
+                self._ahead //= 2
+        ahead = with_further(self._ahead)
+        if planned is None or planned(self._ahead) <= -_PLANNING_ERROR:
+            if total_of(ahead) <= MOST_TIMES and self._log_excess(ahead, budget) <= 0.0:
+                self._cleared, self._ahead = ahead, 2 * self._ahead
+                return True
+            self._ahead = max(self._ahead // 4, 1)
         if self._log_excess(after, budget) > 0.0:
             return False
         self._cleared = after
         return True
+
+    def _plan(self, counts_of: Callable[[int], Counts], budget: Budget) -> Callable[[int], float] | None:
+        """What `_log_excess` is about, at next to no cost; None where there is no plan for it."""
+        mechanism = Composed(counts_of(1).items())
+        if min(budget.delta, budget.epsilon) == 0.0 or is_described(mechanism):
+            return None
+        if not vector.has_worst_shifts(mechanism, self._adjacency):
+            return None
+        log_delta = math.log(budget.delta)
+
+        def planned(count: int) -> float:
+            worst = directions(Composed(counts_of(count).items()), self._adjacency)
+            epsilon = max(planned_epsilon(parts, log_delta) for parts in worst)
+            return math.log(epsilon / budget.epsilon) if epsilon > 0.0 else -math.inf
+
+        return planned
 
     def _log_excess(self, counts: Counts, budget: Budget) -> float:
         """log of certified epsilon over the budget's; positive where that is exceeded, or not certified."""

@@ -25,6 +25,9 @@ _SMALLEST_LOG_DELTA = math.log(1e-290)  # beyond, delta is as good as none, and 
 _GOOD_WIDTH = 2e-7  # relative width at which an engine's answer is taken as it is
 _FAIR_WIDTH = 1e-6  # and after the second engine too
 SUPREMUM_ERROR = 1e-14  # relative rounding error of a sum of largest losses
+_MANY = 12  # different parts beyond which each attempt takes a second or so, and fewer are made
+_MOST_ON_GRID = 60  # different parts that are put on a grid
+_MOST_RARE = 100  # different parts of which a rare event is split off, or a line drawn twice
 _LEAST_DELTA = 5e-324  # a positive delta never becomes an upper bound of zero
 _UNIT_ROUNDOFF = 2.0**-53
 
@@ -85,7 +88,7 @@ def epsilon_of(parts: Parts, target: float) -> Bounds:
     saddle = saddle_for_log_delta(plan, target)
     if saddle.epsilon < saddle.deviation and _is_zero(parts, plan, target):
         return Bounds(0.0, 0.0, 0.0, "total variation")
-    if saddle.epsilon > MOST_EPSILON and (least := moments.epsilon_below(parts, target)) > MOST_EPSILON:
+    if saddle.epsilon > MOST_EPSILON and (least := moments.epsilon_below(parts, plan, target)) > MOST_EPSILON:
         raise ValueError(too_much("epsilon at this delta", Bounds(least, least, least, "moments")))
     for name, attempt in _attempts(parts, plan, saddle, target):
         try:
@@ -94,7 +97,8 @@ def epsilon_of(parts: Parts, target: float) -> Bounds:
             continue
         answer = _as_bounds(found, name, ceiling)
         best = answer if best is None else _both(best, answer)
-        if best.width <= (_GOOD_WIDTH if name == "contour" else _FAIR_WIDTH) * best.upper < math.inf:
+        good = (_GOOD_WIDTH if name == "contour" else _FAIR_WIDTH) * best.upper
+        if best.width <= good and math.isfinite(good):
             return best
     return _with_moments(parts, plan, target, ceiling, best)
 
@@ -106,6 +110,18 @@ def _around(curve: ClosedForm, target: float, start: float) -> Bounds:
         if curve.log_delta(low).lower >= target and curve.log_delta(high).upper <= target:
             return Bounds(low, start, high, CLOSED_FORM)
     raise ValueError(too_much("epsilon at this delta", None, about=start))
+
+
+def costs_no_more(parts: Parts, target: float, epsilon: float) -> bool:
+    """Whether a quick bound shows that one direction costs at most `epsilon` at log delta = target.
+
+    Worth asking only of many different parts, of which the engines' answer takes long.
+    """
+    if len(parts) <= _MANY:
+        return largest_loss(parts) <= epsilon
+    plan = TiltPlan.of(parts)
+    saddle = saddle_for_log_delta(plan, target)
+    return moments.epsilon_above(parts, plan, saddle.theta, target, 0.9999 * epsilon) <= epsilon
 
 
 def _is_zero(parts: Parts, plan: TiltPlan, target: float) -> bool:
@@ -131,18 +147,19 @@ def _attempts(
     if planned:
         yield "contour", partial(_by_engine, contour.draw, parts, plan, saddle, target)
     if may_be_rare:
-        for name, engine in _ENGINES:
+        for name, engine in _ENGINES if len(parts) <= _MANY else _ENGINES[:1]:
             yield f"{name} with rare event", partial(_with_rare, engine, parts, plan, target, guess)
-    if planned:
+    if planned and len(parts) <= _MOST_ON_GRID:
         yield "lattice", partial(_by_engine, _grid, parts, plan, saddle, target)
+    if planned and len(parts) <= _MOST_RARE:
         yield "contour", partial(_by_engine, _patient, parts, plan, saddle, target)
-    if may_be_rare:
+    if may_be_rare and len(parts) <= _MANY:
         yield "contour with rare event", partial(_with_rare, _patient, parts, plan, target, guess)
 
 
 def _may_be_rare(parts: Parts) -> bool:
     """Whether a large loss can be much rarer than a small one: sampled, and tails not Laplace."""
-    return len(parts) <= 50 and any(
+    return len(parts) <= _MOST_RARE and any(
         pair.rate < 1.0 and pair.up > 0.0 and pair.beta > 1.0 for pair, _ in parts
     )
 
@@ -209,13 +226,8 @@ def _both(one: Bounds, other: Bounds) -> Bounds:
 
 def _with_moments(parts: Parts, plan: TiltPlan, target: float, ceiling: float, best: Bounds | None) -> Bounds:
     saddle = saddle_for_log_delta(plan, target)
-    upper = ceiling
-    for factor in (1.0, 0.7, 0.4, 0.1, 0.01):
-        try:
-            upper = min(upper, moments.epsilon_above(parts, plan, factor * saddle.theta, target))
-        except ArithmeticError:
-            continue
-    lower = min(moments.epsilon_below(parts, target), upper)
+    upper = min(ceiling, moments.epsilon_above(parts, plan, saddle.theta, target))
+    lower = min(moments.epsilon_below(parts, plan, target), upper)
     if best is None and upper > MOST_EPSILON and saddle.epsilon > MOST_EPSILON:
         raise ValueError(too_much("epsilon at this delta", None, about=saddle.epsilon))
     wide = Bounds(lower, min(max(saddle.epsilon, lower), upper), upper, "moments", ErrorLedger())
@@ -247,13 +259,9 @@ def delta_of(parts: Parts, epsilon: float) -> Bounds:
 
 def _delta_by_moments(parts: Parts, plan: TiltPlan, saddle: Saddle, epsilon: float) -> Bounds:
     log_upper = min(moments.log_total_variation_above(parts), 0.0)
-    for factor in (1.0, 0.7, 0.4):
-        try:
-            log_upper = min(log_upper, moments.log_delta_above(parts, plan, factor * saddle.theta, epsilon))
-        except ArithmeticError:
-            continue
+    log_upper = min(log_upper, moments.log_delta_above(parts, plan, saddle.theta, epsilon))
     upper = _raised(log_upper)
-    lower = min(math.exp(moments.log_delta_below(parts, epsilon)), upper)
+    lower = min(math.exp(moments.log_delta_below(parts, plan, epsilon)), upper)
     return Bounds(lower, min(max(math.exp(min(saddle.log_delta, 0.0)), lower), upper), upper, "moments")
 
 
@@ -262,10 +270,12 @@ def _delta_attempts(
 ) -> Iterator[tuple[str, Callable[[], Curve]]]:
     yield "contour", lambda: contour.draw(parts, plan, saddle)
     if _may_be_rare(parts) and epsilon < 600.0:
-        for name, engine in _ENGINES:
+        for name, engine in _ENGINES if len(parts) <= _MANY else _ENGINES[:1]:
             yield f"{name} with rare event", partial(_rare_curve, engine, parts, plan, epsilon)
-    yield "lattice", lambda: _grid(parts, plan, saddle)
-    yield "contour", lambda: _patient(parts, plan, saddle)
+    if len(parts) <= _MOST_ON_GRID:
+        yield "lattice", lambda: _grid(parts, plan, saddle)
+    if len(parts) <= _MOST_RARE:
+        yield "contour", lambda: _patient(parts, plan, saddle)
 
 
 def _rare_curve(engine: Engine, parts: Parts, plan: TiltPlan, epsilon: float) -> Curve:

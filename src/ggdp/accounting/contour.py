@@ -40,15 +40,16 @@ from ggdp.privacy_loss.quadrature import (
     MOST_PANELS,
     CannotCertifyError,
     Nodes,
-    certified_nodes,
+    certified_nodes_of_all,
 )
 from ggdp.privacy_loss.shift_pair import Array
 
 _UNIT_ROUNDOFF = 2.0**-53
 _TRUNCATION = -29.0  # log of the truncation aimed at, relative to delta
 _ALIASING = -32.0  # likewise
-_MANY = 50  # parts that share the budget; more of them may take longer
+_FEW = 4  # parts that share the budget; more of them have more
 _MOST_PRODUCTS = 6e7  # nodes times line points: about a sixth of a second
+_MOST_IN_ALL, _MOST_EACH = 8e8, 1.2e7  # for several parts, and for very many of them
 
 
 @dataclass(frozen=True)
@@ -134,13 +135,19 @@ def draw(parts: Parts, plan: TiltPlan, saddle: Saddle, effort: float = 1.0) -> L
     step = 2.0 * math.pi / window
     omega, log_truncation = cut_off(parts, plan, saddle, step, _TRUNCATION + relative)
     count = math.ceil(omega / step) + 1
-    affordable = int(effort * _MOST_PRODUCTS / (count * NODES_PER_PANEL * min(len(parts), _MANY)))
-    nodes = [
-        certified_nodes(
-            pair, (theta, theta_2), omega, log_phi, most_panels=min(affordable, round(effort * MOST_PANELS))
-        )
-        for (pair, _), log_phi in zip(parts, zip(log_phis, plan.log_phis(theta_2), strict=True), strict=True)
-    ]
+    products = effort * _MOST_PRODUCTS * max(len(parts) / _FEW, 1.0)
+    if len(parts) > 1:
+        products = min(products, max(_MOST_IN_ALL, _MOST_EACH * len(parts)))
+    left = int(products / (count * NODES_PER_PANEL))  # panels that all parts may share
+    yardsticks = np.stack([log_phis, plan.log_phis(theta_2)], axis=1)
+    nodes = certified_nodes_of_all(
+        [pair for pair, _ in parts],
+        (theta, theta_2),
+        omega,
+        yardsticks,
+        most_panels=round(effort * MOST_PANELS),
+        most_in_all=left,
+    )
     for part, log_phi in zip(nodes, log_phis, strict=True):
         if part.log_phi[0] + part.quadrature[0] + part.roundoff[0] > log_phi + PLANNING_ERROR:
             raise CannotCertifyError("the plan was too rough for this tilt")

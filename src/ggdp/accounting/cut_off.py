@@ -62,7 +62,7 @@ def cut_off(parts: Parts, plan: TiltPlan, saddle: Saddle, step: float, enough: f
     if furthest <= _SHORT_LINE * step or beyond > enough:
         return furthest, beyond
     bulks = _bulks(parts, plan, saddle, log_phis, furthest)
-    return _covered(parts, bulks, saddle, furthest, beyond, enough)
+    return _covered(parts, bulks, decays, saddle, furthest, beyond, enough)
 
 
 def characteristic(
@@ -117,14 +117,21 @@ def _tolerable_end(parts: Parts, decays: Sequence[Decay], enough: float, step: f
 
 def _bulks(
     parts: Parts, plan: TiltPlan, saddle: Saddle, log_phis: Array, omega: float
-) -> list[tuple[Nodes, float]]:
-    """Nodes of each part's bulk, certified up to omega, and the tilted mass left out of it."""
+) -> list[tuple[Nodes, float] | None]:
+    """Nodes of each part's bulk, certified up to omega, and the tilted mass left out of it.
+
+    None for a part of so large a loss that it oscillates too fast: its decay has to do.
+    """
     rare = 0.25 * min(0.04, math.exp(-45.0 / float(plan.times.sum())))
-    bulks = []
+    bulks: list[tuple[Nodes, float] | None] = []
     cuts = plan.upper_quantiles(saddle.theta, rare)
     for (pair, _), log_phi, cut in zip(parts, log_phis, cuts, strict=True):
         cut = min(max(cut, 1.01 * pair.up + 1e-3), pair.cut)
-        bulk = certified_nodes(pair, (saddle.theta,), omega, (float(log_phi),), cut=cut, most_panels=1000)
+        try:
+            bulk = certified_nodes(pair, (saddle.theta,), omega, (float(log_phi),), cut=cut, most_panels=1000)
+        except CannotCertifyError:
+            bulks.append(None)
+            continue
         slack = bulk.quadrature[0] + bulk.roundoff[0] + 2.0 * PLANNING_ERROR
         bulks.append((bulk, -math.expm1(min(bulk.log_phi[0] - float(log_phi), 0.0)) + slack))
     return bulks
@@ -132,20 +139,27 @@ def _bulks(
 
 def _covered(
     parts: Parts,
-    bulks: Sequence[tuple[Nodes, float]],
+    bulks: Sequence[tuple[Nodes, float] | None],
+    decays: Sequence[Decay],
     saddle: Saddle,
     furthest: float,
     beyond: float,
     enough: float,
 ) -> tuple[float, float]:
     """Cover the line with intervals, bound the integrand on each, end it where the rest is small enough."""
-    widest = max(bulk.deviation for bulk, _ in bulks)
+    if all(bulk is None for bulk in bulks):
+        raise CannotCertifyError("the loss oscillates too fast for quadrature")
+    widest = max(bulk[0].deviation for bulk in bulks if bulk is not None)
     none: Array = np.empty(0)
     starts, widths, log_bounds = [none], [none], [none]  # of each run
     for first, step, count in _runs(4.0 / saddle.deviation, furthest, widest):
         log_bound = np.zeros(count)
-        for (_, times), (bulk, rare) in zip(parts, bulks, strict=True):
-            log_bound += times * _log_between(bulk, rare, first, step, count)
+        for (_, times), bulk, fall in zip(parts, bulks, decays, strict=True):
+            if bulk is None:
+                mass, variation = fall.coefficients(first)
+                log_bound += times * min(math.log(mass + variation / first), 0.0)
+            else:
+                log_bound += times * _log_between(*bulk, first, step, count)
         starts.append(np.asarray(first + step * np.arange(count), dtype=np.float64))
         widths.append(np.full(count, step))
         log_bounds.append(log_bound)

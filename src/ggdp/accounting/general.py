@@ -39,7 +39,7 @@ _MOST_EPSILON = 2000.0
 
 def epsilon(mechanism: Mechanism, log_delta: float, adjacency: Adjacency) -> Bounds:
     """Certified epsilon at a delta."""
-    answers = [_epsilon_of(direction, log_delta) for direction in described_directions(mechanism, adjacency)]
+    answers = [epsilon_of(direction, log_delta) for direction in described_directions(mechanism, adjacency)]
     worst = answers[0] if len(answers) == 1 else Bounds.worst(*answers)
     if worst.lower > _MOST_EPSILON:
         raise ValueError(
@@ -51,7 +51,7 @@ def epsilon(mechanism: Mechanism, log_delta: float, adjacency: Adjacency) -> Bou
 
 def delta(mechanism: Mechanism, epsilon: float, adjacency: Adjacency) -> Bounds:
     """Certified delta at an epsilon."""
-    answers = [_delta_of(direction, epsilon) for direction in described_directions(mechanism, adjacency)]
+    answers = [delta_of(direction, epsilon) for direction in described_directions(mechanism, adjacency)]
     return answers[0] if len(answers) == 1 else Bounds.worst(*answers)
 
 
@@ -95,7 +95,8 @@ class _Sandwich:
         return math.exp(min(0.5 * (above + below), 0.0)) + 0.5 * sum(self.infinite)
 
 
-def _epsilon_of(direction: Direction, log_delta: float) -> Bounds:
+def epsilon_of(direction: Direction, log_delta: float) -> Bounds:
+    """Epsilon of one direction."""
     target = math.exp(log_delta)
     never, ever = direction.infinite
     if ever >= target:
@@ -129,7 +130,8 @@ def _epsilon_of(direction: Direction, log_delta: float) -> Bounds:
     return best
 
 
-def _delta_of(direction: Direction, epsilon: float) -> Bounds:
+def delta_of(direction: Direction, epsilon: float) -> Bounds:
+    """delta of one direction."""
     infinite = direction.infinite
     if epsilon >= direction.supremum:
         return Bounds(infinite[0], infinite[0], infinite[1], "largest loss")

@@ -8,18 +8,26 @@ _SLOPE = 0.5  # d log epsilon / d log k of a composition of many equal steps: wh
 _BEYOND = 1.2  # aim this much past the root that was extrapolated, so that it is bracketed
 
 
-def largest_that_fits(log_excess: Callable[[int], float], most: int) -> int:
+_MOST_PLANNED = 4  # evaluations after which a plan has shown itself to be a poor one
+
+
+def largest_that_fits(
+    log_excess: Callable[[int], float], most: int, planned: Callable[[int], float] | None = None
+) -> int:
     """A k in [0, most] with log_excess(k) <= 0, and log_excess(k + 1) > 0 unless k = most.
 
     `log_excess` is non-decreasing up to numerical noise; infinities are allowed. Both ends of the bracket are
     moved to where a straight line in log k crosses zero, with a bisection every third time: about a dozen
     evaluations for a k in the millions where the function is smooth, and never more than 3 log2(most).
+    `planned`, a cheap function that differs from it by about a constant, makes three or four of them enough.
 
     >>> largest_that_fits(lambda k: 3.0 * math.log(k / 1234.5), most=10**7)
     1234
     """
     if most < 1:
         return 0
+    if planned is not None:
+        return _by_plan(log_excess, planned, most)
     low, at_low = 1, log_excess(1)
     if at_low > 0.0:
         return 0
@@ -32,6 +40,36 @@ def largest_that_fits(log_excess: Callable[[int], float], most: int) -> int:
         if math.isfinite(at_high - at_low) and at_high > at_low:
             slope = (at_high - at_low) / math.log(high / low)
     return _closed_in(log_excess, low, at_low, high, at_high)
+
+
+def _by_plan(log_excess: Callable[[int], float], planned: Callable[[int], float], most: int) -> int:
+    """Evaluate where the plan, moved by what it was off by last, says that fitting ends, and beside it."""
+    low, at_low, high, at_high, shift = 0, -math.inf, most + 1, math.inf, 0.0
+    for turn in range(2 * _MOST_PLANNED):
+        if high - low == 1:
+            return low
+        if turn >= _MOST_PLANNED and low > 0:
+            return _closed_in(log_excess, low, at_low, high, at_high)
+        guess = min(max(_last_planned(planned, shift, low, high), low + 1), high - 1)
+        value = log_excess(guess)
+        if value <= 0.0:
+            low, at_low = guess, value
+        else:
+            high, at_high = guess, value
+        off = value - planned(guess)
+        shift = off if math.isfinite(off) else shift
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if log_excess(middle) <= 0.0 else (low, middle)
+    return low
+
+
+def _last_planned(planned: Callable[[int], float], shift: float, low: int, high: int) -> int:
+    """The largest count between two that the plan lets fit; the smaller one where it lets none."""
+    while high - low > 1:
+        middle = (low + high) // 2 if low == 0 else max(min(math.isqrt(low * high), high - 1), low + 1)
+        low, high = (middle, high) if planned(middle) + shift <= 0.0 else (low, middle)
+    return low
 
 
 def _growth(excess: float, slope: float) -> float:

@@ -126,7 +126,7 @@ def build(parts: Parts, plan: TiltPlan, saddle: Saddle, tolerance: float) -> Lat
     """
     spans = [span_of(pair, plan, saddle, index) for index, (pair, _) in enumerate(parts)]
     window = window_of(plan, saddle)
-    crowd = math.sqrt(len(parts))
+    crowd = max(math.sqrt(len(parts)), len(parts) / 4.0)
     finest = crowd * max(1.5 * window / _MOST_POINTS, max(high - low for low, high in spans) / _MOST_CELLS)
     spacing = max(_COARSEST / (saddle.theta + 1.0), finest)
     while True:

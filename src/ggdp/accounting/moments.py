@@ -17,9 +17,11 @@ import numpy as np
 from ggdp.accounting.closed_form import ClosedForm
 from ggdp.accounting.tilt import Parts, TiltPlan
 from ggdp.privacy_loss.hockey_stick import hockey_stick, log_masses, thresholds
-from ggdp.privacy_loss.quadrature import certified_nodes
+from ggdp.privacy_loss.quadrature import certified_nodes_of_all
 from ggdp.privacy_loss.shift_pair import Array
 
+_FACTORS = (1.0, 0.85, 0.7, 0.55, 0.4, 0.25, 0.1, 0.03, 0.01, 0.001)  # of the saddle's tilt
+_MOST_SINGLE = 3  # releases that are asked for their own cost
 _MOST_PARTS = 50  # more are not worth the time
 _NONE = -1e9  # log of a mass that is none
 
@@ -30,33 +32,66 @@ def log_chernoff_constant(theta: float) -> float:
 
 
 def log_delta_above(parts: Parts, plan: TiltPlan, theta: float, epsilon: float) -> float:
-    """A certified upper bound of log delta at epsilon, from one tilt."""
-    return min(_certified_cumulant(parts, plan, theta) - theta * epsilon + log_chernoff_constant(theta), 0.0)
+    """A certified upper bound of log delta at epsilon, from the best tilt around the one given."""
+
+    def bound(tilt: float, cumulant: float) -> float:
+        return cumulant - tilt * epsilon + log_chernoff_constant(tilt)
+
+    return min(_best_tilt(parts, plan, theta, bound), 0.0)
 
 
-def epsilon_above(parts: Parts, plan: TiltPlan, theta: float, log_delta: float) -> float:
-    """A certified upper bound of the epsilon at a delta, from one tilt."""
-    bound = _certified_cumulant(parts, plan, theta) + log_chernoff_constant(theta) - log_delta
-    return max(bound / theta, 0.0)
+def epsilon_above(
+    parts: Parts, plan: TiltPlan, theta: float, log_delta: float, wanted: float = math.inf
+) -> float:
+    """A certified upper bound of the epsilon at a delta, from the best tilt around the one given; infinite
+    where the plan says that it would exceed what is wanted."""
+
+    def bound(tilt: float, cumulant: float) -> float:
+        return (cumulant + log_chernoff_constant(tilt) - log_delta) / tilt
+
+    return max(_best_tilt(parts, plan, theta, bound, wanted), 0.0)
+
+
+def _best_tilt(
+    parts: Parts,
+    plan: TiltPlan,
+    theta: float,
+    bound: Callable[[float, float], float],
+    wanted: float = math.inf,
+) -> float:
+    """The bound of the tilt with the best plan, of those that can be certified; infinite where none can.
+
+    A cumulant costs a quadrature of every part, its plan next to nothing.
+    """
+    tilts = [factor * theta for factor in _FACTORS]
+    planned = np.array([bound(tilt, float(plan.times @ plan.log_phis(tilt))) for tilt in tilts])
+    for place in np.argsort(np.where(np.isnan(planned), math.inf, planned), kind="stable"):
+        if planned[place] > wanted:
+            break
+        try:
+            return bound(tilts[place], _certified_cumulant(parts, plan, tilts[place]))
+        except ArithmeticError:  # the plan was wrong there, or the tail does not fall off
+            continue
+    return math.inf
 
 
 def _certified_cumulant(parts: Parts, plan: TiltPlan, theta: float) -> float:
-    total = 0.0
-    for (pair, times), log_phi in zip(parts, plan.log_phis(theta), strict=True):
-        nodes = certified_nodes(pair, (theta,), 0.0, (float(log_phi),))
-        total += times * (nodes.log_phi[0] + nodes.quadrature[0] + nodes.roundoff[0])
-    return total
+    nodes = certified_nodes_of_all([pair for pair, _ in parts], (theta,), 0.0, plan.log_phis(theta)[:, None])
+    return sum(
+        times * (part.log_phi[0] + part.quadrature[0] + part.roundoff[0])
+        for (_, times), part in zip(parts, nodes, strict=True)
+    )
 
 
-def epsilon_below(parts: Parts, log_delta: float) -> float:
+def epsilon_below(parts: Parts, plan: TiltPlan, log_delta: float) -> float:
     """A certified lower bound of the epsilon at a delta: the best single release, or the best event.
 
     delta >= P(E) - e^eps Q(E) for every event E, so epsilon >= log((P(E) - delta) / Q(E)). E is that some
     loss exceeds c, and c is tried.
     """
     best = 0.0
-    for pair, _ in parts:
-        curve = ClosedForm(pair)
+    for index in _most_revealing(parts, plan, log_delta):
+        curve = ClosedForm(parts[index][0])
         point = curve.start(log_delta) * (1.0 - 1e-9)
         if point > best and curve.log_delta(point).lower >= log_delta:
             best = point
@@ -70,9 +105,27 @@ def epsilon_below(parts: Parts, log_delta: float) -> float:
     return max(best, _largest(parts, value, best))
 
 
-def log_delta_below(parts: Parts, epsilon: float) -> float:
+def _most_revealing(parts: Parts, plan: TiltPlan, log_delta: float) -> list[int]:
+    """The parts whose single release costs most, roughly."""
+    if len(parts) <= _MOST_SINGLE:
+        return list(range(len(parts)))
+    low, high = np.zeros(len(parts)), np.full(len(parts), 2000.0)
+    with np.errstate(divide="ignore"):
+        for _ in range(30):
+            middle = 0.5 * (low + high)
+            is_above = plan.log_single_deltas(middle) > log_delta
+            low, high = np.where(is_above, middle, low), np.where(is_above, high, middle)
+    return [int(index) for index in np.argsort(-low, kind="stable")[:_MOST_SINGLE]]
+
+
+def log_delta_below(parts: Parts, plan: TiltPlan, epsilon: float) -> float:
     """A certified lower bound of log delta at epsilon: the best single release, or the best event."""
-    best = max(ClosedForm(pair).log_delta(epsilon).lower for pair, _ in parts)
+    order = list(range(len(parts)))
+    if len(parts) > _MOST_SINGLE:
+        with np.errstate(divide="ignore"):
+            rough = plan.log_single_deltas(np.full(len(parts), epsilon))
+        order = [int(index) for index in np.argsort(-rough, kind="stable")[:_MOST_SINGLE]]
+    best = max(ClosedForm(parts[index][0]).log_delta(epsilon).lower for index in order)
 
     def value(event: "_Beyond") -> Array:
         ratio = epsilon + event.log_q - event.log_p

@@ -15,6 +15,7 @@ from ggdp.accounting.composition import (
     CLOSED_FORM,
     MOST_EPSILON,
     SUPREMUM_ERROR,
+    costs_no_more,
     delta_of,
     epsilon_of,
     largest_loss,
@@ -96,8 +97,8 @@ def epsilon(
     # ---
     worst: Bounds | None = None
     for parts in directions(mechanism, Adjacency(adjacency)):
-        if worst is not None and largest_loss(parts) <= worst.lower:
-            continue  # this direction's loss never exceeds what the other one already costs
+        if worst is not None and costs_no_more(parts, target, worst.lower):
+            continue  # the other direction is the worse one
         one = epsilon_of(parts, target)
         worst = one if worst is None else Bounds.worst(worst, one)
     if worst is not None:

@@ -16,8 +16,8 @@ and the engines are at home again.
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from ggdp.privacy_loss.quadrature import CannotCertifyError, certified_nodes
 _NEGLIGIBLE = -18.0  # log of the middle term aimed at, relative to delta
 _LEVELS = (*range(-8, -76, -6), -90, -110, -135, -165, -200, -245, -300, -370, -450, -550)
 _TINY = 1e-100  # probability below which that of any of several events is their sum
+_MANY = 12  # different parts beyond which the search for a cut is coarser
 _UNIT_ROUNDOFF = 2.0**-53
 
 
@@ -148,31 +149,31 @@ class _Planner:
         mass_q = float(np.exp((self.plan.log_mass + self.plan.log_times - self.plan.loss)[exceed]).sum())
         allowed = log_delta + _NEGLIGIBLE - epsilon - math.log(mass_q + 1e-300)
         best = _Reach(floor, math.inf, math.inf)
-        for ceiling, log_left in self._ceilings():
+        fine = 12 if len(self.parts) <= _MANY else 6
+        for ceiling, log_left in self._ceilings:
             if log_left > allowed - 1.0:
                 continue
             kept = self.back.below(ceiling)
             spread = math.sqrt(kept.cumulants(1e-3 / (1.0 + epsilon)).curvature)
-            for tilt in np.geomspace(0.3, 100.0, 12) / max(spread, 1e-300):
+            for tilt in np.geomspace(0.3, 100.0, fine) / max(spread, 1e-300):
                 distance = (float(kept.times @ kept.log_phis(float(tilt))) - allowed + 0.5) / float(tilt)
                 if 0.0 <= distance < best.distance:
                     best = _Reach(distance, float(tilt), ceiling)
         return best
 
-    def _ceilings(self) -> Iterator[tuple[float, float]]:
+    @cached_property
+    def _ceilings(self) -> list[tuple[float, float]]:
         """Losses up to which the reversed pairs may be restricted, with log of the chance that any exceeds
         them.
         """
         if all(math.isfinite(pair.supremum) for pair, _ in self.reverse):
-            yield math.inf, -math.inf
-            return
+            return [(math.inf, -math.inf)]
         order = np.argsort(self.back.loss)
         loss, log_mass = self.back.loss[order], (self.back.log_mass + self.back.log_times)[order]
         log_left = np.logaddexp.accumulate(log_mass[::-1])[::-1]
-        for level in _LEVELS:
-            place = int(np.searchsorted(-log_left, -level))
-            if place < len(loss):
-                yield float(loss[place]), float(log_left[place])
+        levels = _LEVELS if len(self.parts) <= _MANY else _LEVELS[::3]
+        places = np.searchsorted(-log_left, -np.array(levels, dtype=np.float64))
+        return [(float(loss[place]), float(log_left[place])) for place in places if place < len(loss)]
 
 
 def cut(parts: Parts, plan: TiltPlan, epsilon: float, log_delta: float) -> Cut:
@@ -200,6 +201,8 @@ def planned_epsilon(parts: Parts, plan: TiltPlan, log_delta: float) -> float:
     planner = _Planner.of(parts, plan)
     low, high = math.log(1e-14), math.log(600.0)
     for _ in range(28):
+        if len(parts) > _MANY and high - low < 1e-3:
+            break
         middle = 0.5 * (low + high)
         epsilon = math.exp(middle)
         ceiling = epsilon + planner.reach(epsilon, log_delta).distance

@@ -28,14 +28,26 @@ ADD, whose ratio is 1/r, nothing is cut: E_Q[r^(1-a)] exceeds the restricted mom
 
 which is added to it, so that one number covers both directions (docs/renyi.md). Any c is valid; a few are
 tried.
+
+**Last steps known exactly.** Let the last releases be dominated by fixed pairs, and delta_2(x) be the delta
+of their composition at epsilon = x, for any real x. Given the loss l of the earlier ones, chosen adaptively,
+they add at most delta_2(epsilon - l), so that with the gain of the earlier ones alone
+
+    delta  <=  E[delta_2(epsilon - L)]  <=  e^{gain - theta epsilon} sup over x of e^{theta x} delta_2(x). (5)
+
+Without last releases the supremum is C(theta), and (5) is (1). What (1) loses is the height of a step against
+the mean of a bell; last releases that hold a fifth of the variance smooth the step.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from ggdp.accounting import contour
 from ggdp.accounting.renyi import amplified, sampled_gains
+from ggdp.accounting.tilt import Parts, TiltPlan, saddle_at
 from ggdp.privacy_loss.renyi_divergence import SLACK
 from ggdp.privacy_loss.shift_pair import Array
 from ggdp.privacy_loss.worst_split import ORDERS
@@ -43,6 +55,8 @@ from ggdp.privacy_loss.worst_split import ORDERS
 _BETWEEN = 6  # orders tried between two of the list
 _LARGEST_RARE_RATE = 0.1  # above, no loss is so rare that leaving it out helps
 _SHARES = (1e-3, 0.01, 0.05, 0.2, 0.5, 0.8)  # of delta, given to the rare event
+_TRIED = 2  # orders at which (5) is evaluated
+_FALL = 0.02  # of log delta, from one point to the next
 _WHOLE = ORDERS[(np.mod(ORDERS, 1.0) == 0.0) & (ORDERS <= 600.0)]
 
 
@@ -74,6 +88,31 @@ class RenyiSteps:
     @property
     def _may_be_rare(self) -> bool:
         return any(rate <= _LARGEST_RARE_RATE for _, rate, _ in self.steps)
+
+    def epsilon_before(self, last: Parts, log_delta: float) -> float:
+        """(5): an epsilon certified at a delta, of these steps and, after them, of known ones."""
+        found = self._heights(last, lambda theta, log_height: (log_height - log_delta) / theta)
+        return max(min(((height - log_delta) / theta for theta, height in found), default=math.inf), 0.0)
+
+    def log_delta_before(self, last: Parts, epsilon: float) -> float:
+        """(5): a log delta certified at an epsilon, of these steps and, after them, of known ones."""
+        found = self._heights(last, lambda theta, log_height: log_height - theta * epsilon)
+        return min(min((height - theta * epsilon for theta, height in found), default=0.0), 0.0)
+
+    def _heights(self, last: Parts, rank: Callable[[float, float], float]) -> list[tuple[float, float]]:
+        """theta and log of e^gain times the supremum of (5), at the few orders that rank first by plan."""
+        total, theta, plan = self._total(), ORDERS - 1.0, TiltPlan.of(last)
+        usable = np.flatnonzero(np.isfinite(total))
+        planned = [
+            rank(float(theta[i]), float(total[i]) + _planned_height(plan, float(theta[i]))) for i in usable
+        ]
+        found = []
+        for i in usable[np.argsort(planned, kind="stable")[:_TRIED]]:
+            log_height = _log_height(last, plan, float(theta[i]))
+            if math.isfinite(log_height):
+                exponent = float(total[i]) + log_height
+                found.append((float(theta[i]), exponent + SLACK * (1.0 + abs(exponent))))
+        return found
 
     def _total(self) -> Array:
         return np.asarray(
@@ -110,6 +149,40 @@ class RenyiSteps:
             else:
                 total += times * sampled_gains(gain, rate)[np.isin(ORDERS, _WHOLE)]
         return total * (1.0 + SLACK)
+
+
+def _planned_height(plan: TiltPlan, theta: float) -> float:
+    saddle = saddle_at(plan, theta)
+    return saddle.log_delta + theta * saddle.epsilon
+
+
+def _log_height(known: Parts, plan: TiltPlan, theta: float) -> float:
+    """An upper bound of log sup of e^{theta x} delta(x) over real x; infinite where not certified.
+
+    delta falls with x, so that on an interval it is at most its value at the left end times the exponential
+    at the right end. Left of the first point delta <= 1, right of the last Chernoff at a larger tilt bounds
+    the product, and both ends are moved out until they are lower than what was found between.
+    """
+    saddle = saddle_at(plan, theta)
+    try:
+        curve = contour.draw(known, plan, saddle)
+        tilt, log_phi = curve.chernoff
+        step = min(_FALL / theta, 0.05 * saddle.deviation)
+        found, point = -math.inf, saddle.epsilon
+        while found == -math.inf or theta * (point + step) > found:  # to the left
+            found = max(found, theta * (point + step) + min(curve.log_delta(point).upper, 0.0))
+            point -= step
+        point = saddle.epsilon + step
+        while log_phi + _chernoff(tilt) - (tilt - theta) * point > found:  # to the right
+            found = max(found, theta * (point + step) + min(curve.log_delta(point).upper, 0.0))
+            point += step
+    except ArithmeticError:
+        return math.inf
+    return found + SLACK * (1.0 + abs(found))
+
+
+def _chernoff(theta: float) -> float:
+    return float(_log_constant(np.array(theta)))
 
 
 def _restricted_moments(gain: Array, cut: float) -> Array:

@@ -7,6 +7,7 @@ estimates.
 | every step has a known worst shift | none of this file: the engines compose it, `Bounds` |
 | "score order" | `Bounds`: one number dominates, norms up to the matched one |
 | "certified renyi" | `Bounds`: Renyi over all splits above, the best explicit split below |
+| "certified renyi and gaussian" | `Bounds`: Renyi for all but a step's last repetitions, Gaussian for those |
 | "certified hybrid" | `Bounds`: one coordinate as long as the l_1 norm can be, d^(1-1/p) times the l_p norm |
 | "certified score order" | `Bounds`: one coordinate as long as the matched norm can be |
 | "certified gaussian" | `Bounds`: Gaussian noise with the same density at its centre, in the l_2 norm |
@@ -20,14 +21,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ggdp import arguments
-from ggdp.accounting import contour, score_route
+from ggdp.accounting import contour, general, score_route
 from ggdp.accounting.bounds import Bounds, Estimate
 from ggdp.accounting.curve import crossing
+from ggdp.accounting.described import Direction
+from ggdp.accounting.explicit_shifts import flat, leaves, mapped, quick_splits, sampled_splits, split
 from ggdp.accounting.renyi import worst_step
 from ggdp.accounting.renyi_conversion import RenyiSteps
 from ggdp.accounting.tilt import TiltPlan, saddle_for_epsilon, saddle_for_log_delta
-from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, Mechanism, PoissonSampled
-from ggdp.mechanisms.composed import Step
+from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, Mechanism
 from ggdp.privacy_loss.dominating import Parts, checked_steps, directions, worst_shift
 from ggdp.privacy_loss.quadrature import CannotCertifyError
 
@@ -38,9 +40,8 @@ shifts, with so much of delta spent elsewhere."""
 
 _WIDE = 0.05  # relative width of an engine's answer from which on Renyi divergences may do better
 _MOST_STRETCH = 1.12  # beyond, the hybrid bound is worse than the Renyi one
-_MOST_SPLIT = 10**6
 _SPLITS = (1, 2, 3, 5, 10, 30, 100, 1000, 10_000, 100_000, 1_000_000)
-_FEWEST_SPLIT = 10  # with fewer coordinates the contour is slow to certify itself
+_FEWEST_REPEATED = 10  # steps of which the last ones may be taken apart
 _MOST_LOSS = 500.0
 _LEAST_LOG_DELTA = -600.0
 _UNSEEN = 1e-9  # share of delta
@@ -57,12 +58,12 @@ def check(mechanism: Mechanism, adjacency: Adjacency) -> None:
 
 def has_worst_shifts(mechanism: Mechanism, adjacency: Adjacency) -> bool:
     """Whether the engines can answer: every step has a known worst shift."""
-    return all(worst_shift(step, rate, adjacency) is not None for step, rate in _leaves(mechanism))
+    return all(worst_shift(step, rate, adjacency) is not None for step, rate in leaves(mechanism))
 
 
 def named(found: Bounds, mechanism: Mechanism, adjacency: Adjacency, bound: "Bound") -> Bounds:
     """An engine's answer for vectors: why it is one goes into `method`; Renyi divergences cut it if wide."""
-    worst = [worst_shift(step, rate, adjacency) for step, rate in _leaves(mechanism) if step.dimension != 1]
+    worst = [worst_shift(step, rate, adjacency) for step, rate in leaves(mechanism) if step.dimension != 1]
     reasons = sorted({shift.reason for shift in worst if shift is not None})
     if not reasons:
         return found
@@ -79,10 +80,26 @@ def _renyi_steps(steps: list[tuple[AdditiveNoise, float, int]], adjacency: Adjac
     return RenyiSteps(tuple((*worst_step(step, rate, adjacency), times) for step, rate, times in steps))
 
 
+def _gaussian_last(mechanism: Mechanism, adjacency: Adjacency) -> tuple[RenyiSteps, list[Parts]] | None:
+    """Where one kind of step has no worst shift: all but its last repetitions, and those with the Gaussian
+    noise that dominates them. Other steps count as earlier ones, wherever they are."""
+    parts = mechanism.parts if isinstance(mechanism, Composed) else ((mechanism, 1),)
+    steps = checked_steps(mechanism, adjacency)
+    without = [i for i, (noise, rate, _) in enumerate(steps) if worst_shift(noise, rate, adjacency) is None]
+    noise, rate, times = steps[without[0]]
+    last = math.ceil((0.05 if noise.noise.beta < 1.5 else 0.2) * times)
+    number = score_route.gaussian(Composed(parts[without[0]][0], times=last), adjacency)
+    if len(without) != 1 or times < _FEWEST_REPEATED or number is None:
+        return None
+    others = [step for i, step in enumerate(steps) if i != without[0]]
+    gains = _renyi_steps([(noise, rate, times - last), *others], adjacency)
+    return gains, directions(number.mechanism, adjacency)
+
+
 def one_coordinate(mechanism: Mechanism) -> Mechanism:
     """The mechanism with all of a vector's shift in its largest coordinate: a lower bound of its cost, and a
     plan."""
-    return _mapped(mechanism, _flat)
+    return mapped(mechanism, flat)
 
 
 def _explicit(mechanism: Mechanism, adjacency: Adjacency) -> Mechanism:
@@ -90,9 +107,9 @@ def _explicit(mechanism: Mechanism, adjacency: Adjacency) -> Mechanism:
     not."""
 
     def choose(step: AdditiveNoise, rate: float) -> AdditiveNoise:
-        return step if worst_shift(step, rate, adjacency) is not None else _flat(step, rate)
+        return step if worst_shift(step, rate, adjacency) is not None else flat(step, rate)
 
-    return _mapped(mechanism, choose)
+    return mapped(mechanism, choose)
 
 
 def answer(
@@ -114,37 +131,43 @@ def answer(
             if method == "one-coordinate"
             else _scanned(mechanism, adjacency, ask)
         )
-    leaves = _leaves(mechanism)
-    if not leaves or all(step.dimension == 1 for step, _ in leaves):
+    noisy = leaves(mechanism)
+    if not noisy or all(step.dimension == 1 for step, _ in noisy):
         return None
     steps = checked_steps(mechanism, adjacency)
     if has_worst_shifts(mechanism, adjacency):
         return None
-    flat = ask(_explicit(mechanism, adjacency), 0.0)
+    one = ask(_explicit(mechanism, adjacency), 0.0)
     number = score_route.one_number(mechanism, adjacency)
     if number is not None and not bound.affords(number.delta):
         number = None
     if number is not None and number.exact:
         found = _asked(ask, bound, number)
         if found is not None:
-            upper = max(found.upper, flat.lower)
-            estimate = min(max(found.estimate, flat.lower), upper)
-            return Bounds(flat.lower, estimate, upper, f"{score_route.NAME}, {found.method}")
+            upper = max(found.upper, one.lower)
+            estimate = min(max(found.estimate, one.lower), upper)
+            return Bounds(one.lower, estimate, upper, f"{score_route.NAME}, {found.method}")
     upper, how = bound.above(_renyi_steps(steps, adjacency)), "certified renyi"
     name = score_route.NAME if number is not None else score_route.GAUSSIAN
     candidate = number if number is not None else score_route.gaussian(mechanism, adjacency)
     better = _asked(ask, bound, candidate) if candidate is not None else None
     if better is not None and better.upper < upper:
         upper, how = better.upper, f"certified {name}"
+    apart = _gaussian_last(mechanism, adjacency) if how == "certified renyi" else None
+    if apart is not None:
+        smoothed = max(bound.above_before(apart[0], parts) for parts in apart[1])
+        upper, how = (smoothed, "certified renyi and gaussian") if smoothed < upper else (upper, how)
     stretched = _stretched(mechanism)
     if stretched is not None:
         other = ask(stretched, 0.0).upper
         upper, how = (other, "certified hybrid") if other < upper else (upper, how)
     upper = min(upper, bound.pure(_largest_l1_loss(steps, adjacency)))
-    lower, estimate = flat.lower, flat.estimate
-    for parts in _quick_splits(mechanism, adjacency):
+    lower, estimate = one.lower, one.estimate
+    for parts in quick_splits(mechanism, adjacency):
         lower = max(lower, bound.below(parts, lower))
-    upper = max(upper, lower)  # they may meet, to within rounding
+    for direction in sampled_splits(mechanism, adjacency):
+        lower = max(lower, bound.below_described(direction))
+    estimate, upper = max(estimate, lower), max(upper, lower)  # they may meet, to within rounding
     return Bounds(lower, min(max(estimate, lower), upper), upper, how)
 
 
@@ -175,6 +198,10 @@ class EpsilonAt:
         """From Renyi divergences."""
         return gains.epsilon(self.log_delta)
 
+    def above_before(self, gains: RenyiSteps, last: Parts) -> float:
+        """From Renyi divergences of all steps but the last."""
+        return gains.epsilon_before(last, self.log_delta)
+
     def pure(self, largest_loss: float) -> float:
         """From the largest loss there is."""
         return largest_loss
@@ -191,6 +218,10 @@ class EpsilonAt:
             return crossing(curve, self.log_delta, saddle.epsilon, 2.0 * saddle.deviation).lower
         except CannotCertifyError:
             return known
+
+    def below_described(self, direction: Direction) -> float:
+        """Of an explicit shift given by cells, certified."""
+        return general.epsilon_of(direction, self.log_delta).lower
 
 
 @dataclass(frozen=True)
@@ -211,6 +242,10 @@ class DeltaAt:
         """From Renyi divergences."""
         return max(math.exp(gains.log_delta(self.epsilon)), 5e-324)
 
+    def above_before(self, gains: RenyiSteps, last: Parts) -> float:
+        """From Renyi divergences of all steps but the last."""
+        return max(math.exp(gains.log_delta_before(last, self.epsilon)), 5e-324)
+
     def pure(self, largest_loss: float) -> float:
         """From the largest loss there is."""
         return 0.0 if self.epsilon >= largest_loss else 1.0
@@ -228,42 +263,12 @@ class DeltaAt:
         except CannotCertifyError:
             return known
 
+    def below_described(self, direction: Direction) -> float:
+        """Of an explicit shift given by cells, certified."""
+        return general.delta_of(direction, self.epsilon).lower
+
 
 Bound = EpsilonAt | DeltaAt
-
-
-def _leaves(mechanism: Mechanism) -> list[tuple[AdditiveNoise, float]]:
-    """Noise and rate of every step; none if a step is not additive noise, which is then not for this file."""
-    parts = mechanism.parts if isinstance(mechanism, Composed) else ((mechanism, 1),)
-    steps = [
-        (step.mechanism, step.rate) if isinstance(step, PoissonSampled) else (step, 1.0) for step, _ in parts
-    ]
-    noisy = [(step, rate) for step, rate in steps if isinstance(step, AdditiveNoise)]
-    return noisy if len(noisy) == len(steps) else []
-
-
-def _mapped(mechanism: Mechanism, change: Callable[[AdditiveNoise, float], AdditiveNoise]) -> Mechanism:
-    """The mechanism with every step's noise changed."""
-    if isinstance(mechanism, Composed):
-        return Composed([(_changed(step, change), times) for step, times in mechanism.parts])
-    return _changed(mechanism, change)
-
-
-def _changed(step: Step, change: Callable[[AdditiveNoise, float], AdditiveNoise]) -> Step:
-    match step:
-        case AdditiveNoise():
-            return change(step, 1.0)
-        case PoissonSampled(mechanism=AdditiveNoise() as noise, rate=rate):
-            return PoissonSampled(change(noise, rate), rate)
-        case _:
-            return step
-
-
-def _flat(step: AdditiveNoise, rate: float) -> AdditiveNoise:
-    if step.shift is not None:
-        largest = max(abs(value) for value, _ in step.shift)
-        return AdditiveNoise(step.noise, step.sensitivity, step.norm, shift=((largest, 1),))
-    return replace(step, dimension=1)
 
 
 def _stretched(mechanism: Mechanism) -> Mechanism | None:
@@ -286,7 +291,7 @@ def _stretched(mechanism: Mechanism) -> Mechanism | None:
             return step
         return replace(step, sensitivity=step.sensitivity * factor * (1.0 + 1e-15), dimension=1)
 
-    stretched = _mapped(mechanism, stretch)
+    stretched = mapped(mechanism, stretch)
     return stretched if longest <= _MOST_STRETCH else None
 
 
@@ -325,33 +330,6 @@ def _l1_norm(step: AdditiveNoise) -> float:
     return float(unit * float(step.dimension) ** (1.0 - 1.0 / step.p))
 
 
-def _quick_splits(mechanism: Mechanism, adjacency: Adjacency) -> list[Parts]:
-    """The shift of every unsampled step spread equally over all coordinates; sampled steps keep one
-    coordinate."""
-    most = max(step.dimension for step, _ in _leaves(mechanism))
-    if most < _FEWEST_SPLIT:
-        return []
-    found = []
-    for count in sorted({_FEWEST_SPLIT, int(min(most, _MOST_SPLIT))}):
-        found += directions(_split(mechanism, adjacency, count), adjacency)
-    return found
-
-
-def _split(mechanism: Mechanism, adjacency: Adjacency, count: int) -> Mechanism:
-    double = 2.0 if adjacency is Adjacency.REPLACE else 1.0
-
-    def spread(step: AdditiveNoise, rate: float) -> AdditiveNoise:
-        if step.dimension == 1 or worst_shift(step, rate, adjacency) is not None:
-            return step
-        if rate < 1.0 or step.shift is not None:
-            return _flat(step, rate)
-        parts = min(count, step.dimension)
-        each = double * float(parts) ** (-1.0 / step.p) * (1.0 - 1e-15)
-        return AdditiveNoise(step.noise, step.sensitivity, shift=((each, int(parts)),))
-
-    return _mapped(mechanism, spread)
-
-
 def _one_coordinate_estimate(mechanism: Mechanism, ask: Ask) -> Estimate:
     caveat = "a shift spread over several coordinates can cost more; leave method out for a bound"
     return Estimate(ask(one_coordinate(mechanism), 0.0).estimate, "one-coordinate", caveat)
@@ -359,17 +337,17 @@ def _one_coordinate_estimate(mechanism: Mechanism, ask: Ask) -> Estimate:
 
 def _scanned(mechanism: Mechanism, adjacency: Adjacency, ask: Ask) -> Estimate:
     """The largest over equal splits, the same number of coordinates in every step."""
-    leaves = _leaves(mechanism)
-    if any(rate < 1.0 and worst_shift(step, rate, adjacency) is None for step, rate in leaves):
+    steps = leaves(mechanism)
+    if any(rate < 1.0 and worst_shift(step, rate, adjacency) is None for step, rate in steps):
         raise ValueError(
             "method must be left out, or be one-coordinate, for a Poisson-sampled vector, got scanned: once "
             "sampled, a split is no composition of its coordinates; leave method out for a certified bound"
         )
-    most = max(step.dimension for step, _ in leaves)
+    most = max(step.dimension for step, _ in steps)
     counts = [count for count in _SPLITS if count < most] + ([int(most)] if most <= _SPLITS[-1] else [])
     best, at = 0.0, 1
     for count in counts:
-        value = ask(_split(mechanism, adjacency, count), 0.0).estimate
+        value = ask(split(mechanism, adjacency, count), 0.0).estimate
         best, at = (value, count) if value > best else (best, at)
     caveat = f"only equal splits were tried, the worst over {at} coordinates; leave method out for a bound"
     return Estimate(best, "scanned", caveat)

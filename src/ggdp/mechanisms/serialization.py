@@ -18,6 +18,7 @@ from ggdp.mechanisms.outcomes import OutcomeProbabilities
 from ggdp.mechanisms.poisson_sampled import PoissonSampled
 
 VERSION = 1
+_DEEPEST = 100  # compositions inside one another; `to_dict` writes one
 
 Mechanism = AdditiveNoise | PoissonSampled | Composed | CustomMechanism
 M = TypeVar("M", bound=Mechanism)
@@ -46,7 +47,7 @@ def from_dict(data: dict[str, Any]) -> Mechanism:
     version = _field(data, "version")
     if version != VERSION or isinstance(version, bool):
         raise ValueError(f"version must be {VERSION}, got {version!r}; a newer ggdp may know it")
-    return _build({name: value for name, value in data.items() if name != "version"})
+    return _build({name: value for name, value in data.items() if name != "version"}, _DEEPEST)
 
 
 def from_dict_as(kind: type[M], data: dict[str, Any]) -> M:
@@ -98,8 +99,14 @@ def _describe(mechanism: Mechanism) -> dict[str, Any]:
             )
 
 
-def _build(data: dict[str, Any]) -> Mechanism:
+def _build(data: dict[str, Any], levels: int) -> Mechanism:
+    """The mechanism, which may hold others on so many levels below it."""
     arguments.instance("data", data, dict)
+    if levels < 0:
+        raise ValueError(
+            f"data must hold mechanisms inside one another on at most {_DEEPEST} levels, got more; "
+            "a composition of compositions means the same as one list of parts"
+        )
     kind = _field(data, "kind")
     match kind:
         case "additive-noise":
@@ -111,7 +118,7 @@ def _build(data: dict[str, Any]) -> Mechanism:
             return AdditiveNoise(*_read_noise_and_norm(data), dimension=dimension, shift=shift)
         case "poisson-sampled":
             _only(data, "mechanism", "rate")
-            inner = _build(_field(data, "mechanism"))
+            inner = _build(_field(data, "mechanism"), levels - 1)
             arguments.instance("mechanism", inner, (AdditiveNoise, CustomMechanism))
             return PoissonSampled(cast(AdditiveNoise, inner), _field(data, "rate"))
         case "outcome-probabilities":
@@ -126,7 +133,9 @@ def _build(data: dict[str, Any]) -> Mechanism:
             _only(data, "parts")
             parts = _field(data, "parts")
             arguments.instance("parts", parts, list)
-            return Composed([(_build(_field(part, "mechanism")), _field(part, "times")) for part in parts])
+            return Composed(
+                [(_build(_field(part, "mechanism"), levels - 1), _field(part, "times")) for part in parts]
+            )
         case _:
             raise ValueError(f"kind must be one of {', '.join(_KINDS)}, got {kind!r}")
 

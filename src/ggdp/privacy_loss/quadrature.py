@@ -9,9 +9,9 @@ nodes; panels are split until the error proved for each (`privacy_loss.panel_err
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 
 import numpy as np
@@ -21,6 +21,7 @@ from ggdp.privacy_loss.shift_pair import Array, ShiftPair
 
 MOST_PANELS = 2000
 _MOST_ROUNDS = 60
+_MANY, _FEW = 200, 16  # releases of which a few are tried first, and how many
 _NEGLIGIBLE = -41.0  # log of the error allowed per panel, relative to phi(theta)
 _UNIT_ROUNDOFF = 2.0**-53
 _STRIDES = np.concatenate([[0.0], np.geomspace(0.25, 1e9, 48)])
@@ -43,6 +44,8 @@ class Nodes:
         log_phi: log phi(theta) for each tilt the nodes were made for.
         quadrature: for each tilt, a bound on |sum - phi(s)| / phi(theta) for Re s = theta, |Im s| <= omega.
         roundoff: the same for floating-point evaluation.
+        anchors: ends and kinks of the line.
+        edges: of the panels.
     """
 
     loss: Array
@@ -53,6 +56,8 @@ class Nodes:
     log_phi: tuple[float, ...]
     quadrature: tuple[float, ...]
     roundoff: tuple[float, ...]
+    anchors: Array
+    edges: Array
 
 
 @lru_cache(maxsize=4)
@@ -136,6 +141,7 @@ def certified_nodes(
     *,
     cut: float = math.inf,
     most_panels: int = MOST_PANELS,
+    like: Nodes | None = None,
 ) -> Nodes:
     """Nodes whose sum is phi(s) up to a proved error, for Re s each of the tilts.
 
@@ -147,18 +153,76 @@ def certified_nodes(
         log_phis: log phi at each tilt, only as a yardstick; a rough value is enough.
         cut: leave out the noise beyond this point; the sums are then those of the rest.
         most_panels: give up rather than use more.
+        like: nodes of a similar release, whose panels, moved to this one's kinks, are tried first.
 
     Raises:
         CannotCertifyError: too many panels would be needed.
     """
     ends = [tail_ends(pair, theta, log_phi) for theta, log_phi in zip(tilts, log_phis, strict=True)]
     low, high = min(end[0] for end in ends), min(max(end[1] for end in ends), cut)
-    edges = first_edges(pair, low, high, smallest=1e-9, ratio=6.0)
+    anchors = np.array([low, *(kink for kink in pair.kinks if kink < high), high])
+    if like is not None and len(like.anchors) == len(anchors) and len(like.edges) <= most_panels:
+        edges = np.unique(np.append(np.interp(like.edges, like.anchors, anchors), anchors))
+    else:
+        edges = first_edges(pair, low, high, smallest=1e-9, ratio=6.0)
     left, right, errors = _refined(pair, edges[:-1], edges[1:], tilts, omega, log_phis, most_panels)
-    return _nodes_on(pair, left, right, tilts, tuple(e + end[2] for e, end in zip(errors, ends, strict=True)))
+    errors = tuple(e + end[2] for e, end in zip(errors, ends, strict=True))
+    return _nodes_on(pair, left, right, tilts, errors, anchors)
 
 
-def _nodes_on(pair: ShiftPair, left: Array, right: Array, tilts: Tilts, errors: Tilts) -> Nodes:
+def certified_nodes_of_all(
+    pairs: Sequence[ShiftPair],
+    tilts: Tilts,
+    omega: float,
+    log_phis: Array,
+    *,
+    most_panels: int = MOST_PANELS,
+    most_in_all: int = 10**9,
+) -> list[Nodes]:
+    """`certified_nodes` of many releases, those alike one after another: the panels of one are then a good
+    start for the next.
+
+    Raises:
+        CannotCertifyError: one needs more than `most_panels`, or all more than `most_in_all`.
+    """
+    found: dict[int, Nodes] = {}
+    like, fresh, beta, left = None, 0, 0.0, most_in_all
+    alike = sorted(
+        range(len(pairs)), key=lambda i: (pairs[i].beta, pairs[i].up - pairs[i].down, pairs[i].rate)
+    )
+    if len(pairs) > _MANY:  # a few of them tell whether all can be afforded, before all are tried
+        few = alike[:: len(pairs) // _FEW]
+        some = [pairs[index] for index in few]
+        sample = certified_nodes_of_all(some, tilts, omega, log_phis[few], most_panels=most_panels)
+        if sum(len(nodes.edges) for nodes in sample) / len(few) * len(pairs) > most_in_all:
+            raise CannotCertifyError("the loss oscillates too fast for quadrature")
+    for index in alike:
+        keeps = pairs[index].beta == beta or omega == 0.0  # between exponents, only a short line's panels
+        like, beta = like if keeps else None, pairs[index].beta
+        wanted = partial(
+            certified_nodes,
+            pairs[index],
+            tilts,
+            omega,
+            tuple(log_phis[index].tolist()),
+            most_panels=min(left, most_panels),
+        )
+        try:
+            nodes = wanted(like=like)
+        except CannotCertifyError:
+            if like is None:
+                raise
+            like, nodes = None, wanted()
+        fresh = len(nodes.edges) if like is None else fresh
+        like = nodes if len(nodes.edges) <= 1.3 * fresh else None  # panels are cut and never joined
+        left -= len(nodes.edges)
+        found[index] = nodes
+    return [found[index] for index in range(len(pairs))]
+
+
+def _nodes_on(
+    pair: ShiftPair, left: Array, right: Array, tilts: Tilts, errors: Tilts, anchors: Array
+) -> Nodes:
     unit_nodes, unit_weights = _gauss_legendre(NODES_PER_PANEL)
     half = 0.5 * (right - left)
     z = ((0.5 * (right + left))[:, None] + half[:, None] * unit_nodes).ravel()
@@ -180,7 +244,10 @@ def _nodes_on(pair: ShiftPair, left: Array, right: Array, tilts: Tilts, errors: 
         roundoff.append(_UNIT_ROUNDOFF * (float(shares[-1] @ ulps) + len(z)))
     mean = float(shares[0] @ loss)
     deviation = math.sqrt(max(float(shares[0] @ (loss - mean) ** 2), 0.0))
-    return Nodes(loss, log_mass, shares[0], mean, deviation, tuple(log_phi), errors, tuple(roundoff))
+    edges = np.append(np.sort(left), right.max())
+    return Nodes(
+        loss, log_mass, shares[0], mean, deviation, tuple(log_phi), errors, tuple(roundoff), anchors, edges
+    )
 
 
 def _refined(

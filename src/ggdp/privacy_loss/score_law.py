@@ -91,11 +91,12 @@ class ScoreLaw:
         return values[:-1] - slopes * scores[:-1], slopes, 1.0 / float(scores[1])
 
     def stop_loss_above(self, score: Array) -> Array:
-        """An upper bound of E(s - t)_+ for any t up to twice the largest score: the chords of a convex
-        function."""
+        """An upper bound of E(s - t)_+ for any t: the chords of a convex function, and beyond the table,
+        which is constant from the largest score on, its last value.
+        """
         intercepts, slopes, per_unit = self._chords
         size = np.abs(score)
-        place = (size * per_unit).astype(np.intp)
+        place = np.minimum((size * per_unit).astype(np.intp), len(slopes) - 1)
         return np.asarray(intercepts[place] + slopes[place] * size + np.maximum(-score, 0.0))
 
     def split_above(self, ratio: float, threshold: Array) -> Array:

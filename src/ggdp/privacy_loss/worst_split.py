@@ -30,8 +30,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ggdp.distributions.gamma_tail import upper
+from ggdp.privacy_loss.cells import Cells
 from ggdp.privacy_loss.renyi_divergence import SLACK, gains
 from ggdp.privacy_loss.shift_pair import Array
 
@@ -42,6 +44,9 @@ _GROWTH = 1.12  # of the orders beyond
 _LARGEST_SHIFT = 80.0
 _SPACING = 0.1  # of the grid of log shifts: chords are 0.1% off at most
 _SMALL = 0.01  # order times shift up to which (2) is used
+_SUMS = 2**15  # values that a sum of rounded log-likelihood ratios takes
+_MASS_ERROR = 1e-13  # of a cell
+_SMALLEST_GROUP = 1e-7  # probability of sums that are told apart
 _CELLS = 20_001  # of the integral F beyond beta = 2
 
 
@@ -93,6 +98,63 @@ def one_coordinate(beta: float, shift: float) -> Array:
     found = gains(beta, ORDERS, shift)
     found.setflags(write=False)
     return found
+
+
+@lru_cache(maxsize=64)
+def equal_split(beta: float, each: float, count: int) -> Cells:
+    """A pair that a shift of `count` coordinates by `each` dominates: what is left of the noisy vector when
+    only the sum of its rounded log-likelihood ratios is kept, modulo a large number.
+
+    Each coordinate's noise is put into a cell, the log-likelihood ratio of the cell rounded to a multiple of
+    a spacing; the laws of the sum are powers of a discrete Fourier transform. They are off by no more than
+    the cells' masses (survival functions, good to 1e-13) and the transform (6 units a level) are, both
+    raised to the power `count`. Sums that are too rare to be known are left out, which lowers the pair.
+    """
+    reach = np.concatenate([np.linspace(0.0, 1.2, 121)[1:], np.linspace(1.25, 7.0, 60)]) ** max(
+        2.0 / beta, 1.0
+    )
+    edges = np.concatenate([-reach[::-1], [0.0], reach]) + 0.5 * each
+    still, moved = _cell_masses(beta, edges), _cell_masses(beta, edges - each)
+    ratio = np.log(np.maximum(moved, 1e-300) / np.maximum(still, 1e-300))
+    size, deviation = _SUMS, math.sqrt(count * float(still @ ratio**2))
+    place = np.round(ratio * (size / (12.0 * deviation + 24.0))).astype(np.int64) % size
+    (q, q_error), (p, p_error) = (_law_of_sum(place, mass, count, size) for mass in (still, moved))
+    groups = np.floor(np.cumsum(p + q) / _SMALLEST_GROUP)
+    starts = np.flatnonzero(np.diff(groups, prepend=-1.0))
+    sizes = np.diff(np.append(starts, size))
+    p, q = np.add.reduceat(p, starts), np.add.reduceat(q, starts)
+    endless = np.full(len(p), math.inf)
+    return Cells(
+        np.maximum(p - sizes * p_error, 0.0),
+        p + sizes * p_error,
+        np.maximum(q - sizes * q_error, 0.0),
+        q + sizes * q_error,
+        -endless,
+        endless,
+    )
+
+
+def _cell_masses(beta: float, edges: Array) -> Array:
+    tail = 0.5 * upper(1.0 / beta, np.abs(edges) ** beta)
+    below = np.where(edges < 0.0, tail, 1.0 - tail)
+    above = np.where(edges < 0.0, 1.0 - tail, tail)
+    inside = np.where(edges[1:] <= 0.0, np.diff(below), -np.diff(above))
+    return np.asarray(np.maximum(np.concatenate([below[:1], inside, above[-1:]]), 0.0))
+
+
+def _law_of_sum(place: NDArray[np.int64], mass: Array, count: int, size: int) -> tuple[Array, float]:
+    """Probabilities of the sum of `count` independent places modulo `size`, from half a period below zero
+    on, and how far each may be off."""
+    transform = np.fft.rfft(np.bincount(place, weights=mass, minlength=size))
+    off = len(mass) * _MASS_ERROR + 6.0 * math.log2(size) * 2.0**-53
+    growth = count * np.log1p(off / np.maximum(np.abs(transform), 1e-300))
+    modulus = np.minimum(np.abs(transform), 1.0) ** count
+    error = np.where(growth < 1.0, modulus * np.expm1(np.minimum(growth, 1.0)), 1.0)
+    with np.errstate(under="ignore"):
+        large = np.exp(np.minimum(count * np.log(np.abs(transform) + off), 0.0))
+    error = np.where(growth < 1.0, error, large) + modulus * (6.0 * math.log2(size) + 8.0 * count) * 2.0**-53
+    law = np.maximum(np.fft.irfft(transform**count, size), 0.0)
+    return np.roll(law, size // 2), 2.0 * float(error.sum()) / size
 
 
 def _raised(values: Array) -> Array:

@@ -16,12 +16,14 @@ from ggdp.distributions import GeneralizedGaussian
 from ggdp.distributions.generalized_gaussian import Rng
 from ggdp.mechanisms import Adjacency
 from ggdp.selection.best_exponent import calibrated_noise
-from ggdp.selection.win_probability import hardmax_utility
+from ggdp.selection.win_probability import evaluations, hardmax_utility
 
 Floats = NDArray[np.float64]
 
 THIRD_OVER_SECOND = 0.95
-_TRIES = 10_000
+_MOST_DRAWS = 1e8  # of votes for a class, until all histograms have their sum: two seconds
+_MOST_EVALUATIONS = 4e9  # of the noise's law: two or three minutes
+_FEWEST_EACH = 40.0  # for one class of one histogram
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,18 +111,33 @@ def simulate_argmax(
         rng: draws the histograms; needed for more than two classes.
         adjacency: REPLACE if a voter may change its vote.
         on_progress: hears of each noise.
+
+    Raises:
+        ValueError: an argument is out of range, or the comparison would take more than some minutes.
     """
     rising = arguments.finite_array("gaps", np.asarray(gaps))
     if rising.ndim != 1 or len(rising) < 2 or np.any(np.diff(rising) <= 0.0):
         raise ValueError("gaps must be at least two rising numbers")
+    curves = len(epsilons) * len(betas)
+    _affordable(curves * len(rising) * num_classes * _FEWEST_EACH)
     histograms = runner_up_histograms(num_classes, rising, num_votes=num_votes, rng=rng)
     noises, utilities = [], np.empty((len(epsilons), len(betas), len(rising)))
     for row, epsilon in enumerate(epsilons):
         noises.append(tuple(calibrated_noise(beta, epsilon, delta, queries, adjacency) for beta in betas))
         for column, noise in enumerate(noises[-1]):
             on_progress(f"epsilon = {epsilon:g}, beta = {noise.beta:g}")
+            _affordable(curves * evaluations(histograms, noise))
             utilities[row, column] = hardmax_utility(histograms, noise)
     return ArgmaxSimulation(rising, tuple(map(float, epsilons)), float(delta), tuple(noises), utilities)
+
+
+def _affordable(work: float) -> None:
+    """Refuse what would take far longer than anybody waits."""
+    if work > _MOST_EVALUATIONS:
+        raise ValueError(
+            f"the comparison must need at most {_MOST_EVALUATIONS:g} values of the noise's law, which take "
+            f"minutes, got about {work:.2g}: take fewer histograms (gaps), classes, exponents or epsilons"
+        )
 
 
 def runner_up_histograms(
@@ -151,7 +168,9 @@ def runner_up_histograms(
     head = np.stack([first, second, third], axis=1)
     rest = np.empty((len(r), num_classes - 3))
     open_rows = np.arange(len(r))
-    for _ in range(_TRIES):
+    draws = 0.0
+    while draws < _MOST_DRAWS:
+        draws += len(open_rows) * num_classes
         most = np.floor(third[open_rows]) + 1.0
         # Uniform whole numbers in [0, x_2], by scaling uniform doubles.
         middle = np.floor(rng.random((len(open_rows), num_classes - 4)) * most[:, None])
@@ -162,5 +181,6 @@ def runner_up_histograms(
         if len(open_rows) == 0:
             return np.concatenate([head, rest], axis=1)
     raise ValueError(
-        f"gaps must leave votes for {num_classes} classes, got none for a gap of {r[open_rows[0]]:g}"
+        f"num_votes must be enough for {num_classes} classes, got {num_votes}, of which a gap of "
+        f"{r[open_rows[0]]:g} leaves too few; take more votes, fewer classes or smaller gaps"
     )

@@ -80,6 +80,15 @@ def hardmax_utility(counts: ArrayLike, noise: GeneralizedGaussian) -> Floats:
     return np.asarray(utility[0] if np.ndim(counts) == 1 else utility)[()]
 
 
+def evaluations(histograms: Floats, noise: GeneralizedGaussian) -> float:
+    """How many values of the noise's law `win_probabilities` computes, each some 40 nanoseconds."""
+    gaps, _, _ = _distinct_gaps(histograms, noise, 2.0 * _radius(noise.beta))
+    panels = float(len(gaps) * len(_mesh(-_radius(noise.beta), _radius(noise.beta), noise.beta)))
+    if noise.beta % 2.0 != 0.0:
+        panels += float(np.count_nonzero(np.diff(gaps, axis=1)))
+    return float(panels * _NODES * gaps.shape[1])
+
+
 def log_plurality_loss(counts: ArrayLike, noise: GeneralizedGaussian) -> Floats:
     """Log of the probability that the first class with the largest count does not win, each histogram's own.
 

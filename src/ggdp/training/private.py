@@ -166,7 +166,7 @@ def make_private(
         non_finite: what becomes of an example whose gradient is NaN or infinite. "zero" leaves it out of the
             sum, so that nothing but the noisy sum depends on it, and counts it in `optimizer.num_zeroed`;
             "refuse" raises `NonFiniteGradientError`, and then the error itself tells about the data.
-        self_check: whether some examples are run through the model alone, in the first steps and now and then,
+        self_check: whether some examples are run through the model alone, in the first steps and later on,
             to verify what was clipped (docs/clipping.md). Switch it off only to measure what it costs.
         generator: for tests and repetition only; left out, batches and noise are unpredictable. A run that
             is resumed no longer follows it.
