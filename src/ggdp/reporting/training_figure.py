@@ -28,7 +28,7 @@ def training_figure(record: dict[str, Any]) -> "Figure":
     )
     score.legend(frameon=False, loc="lower right")
     score.set_ylabel("test accuracy (%)")
-    cost.plot(epochs, [row["epsilon"] for row in rows], marker=marker, **style)
+    cost.plot(epochs, [row["epsilon"]["upper"] for row in rows], marker=marker, **style)
     if record["target_epsilon"] is not None:
         cost.axhline(record["target_epsilon"], color=canvas.COLOURS[1], linewidth=1.0, label="budget")
     cost.set_ylim(bottom=0.0)

@@ -64,12 +64,13 @@ class ArgmaxSimulation:
             "gaps": self.gaps.tolist(),
             "results": [
                 {
-                    "epsilon": epsilon,
+                    "target_epsilon": epsilon,
                     "best_beta": best,
                     "noises": [
                         {
                             "beta": noise.beta,
                             "scale": noise.scale,
+                            "std": noise.std,
                             "area": float(area),
                             "utility": row.tolist(),
                         }
@@ -114,13 +115,17 @@ def simulate_argmax(
     if rising.ndim != 1 or len(rising) < 2 or np.any(np.diff(rising) <= 0.0):
         raise ValueError("gaps must be at least two rising numbers")
     histograms = runner_up_histograms(num_classes, rising, num_votes=num_votes, rng=rng)
-    noises, utilities = [], np.empty((len(epsilons), len(betas), len(rising)))
+    noises: list[list[GeneralizedGaussian]] = []
+    utilities = np.empty((len(epsilons), len(betas), len(rising)))
     for row, epsilon in enumerate(epsilons):
-        noises.append(tuple(calibrated_noise(beta, epsilon, delta, queries, adjacency) for beta in betas))
-        for column, noise in enumerate(noises[-1]):
-            on_progress(f"epsilon = {epsilon:g}, beta = {noise.beta:g}")
-            utilities[row, column] = hardmax_utility(histograms, noise)
-    return ArgmaxSimulation(rising, tuple(map(float, epsilons)), float(delta), tuple(noises), utilities)
+        noises.append([])
+        for column, beta in enumerate(betas):
+            on_progress(f"epsilon = {epsilon:g}, beta = {beta:.3g}")
+            noises[-1].append(calibrated_noise(beta, epsilon, delta, queries, adjacency))
+            utilities[row, column] = hardmax_utility(histograms, noises[-1][-1])
+    return ArgmaxSimulation(
+        rising, tuple(map(float, epsilons)), float(delta), tuple(map(tuple, noises)), utilities
+    )
 
 
 def runner_up_histograms(
