@@ -31,7 +31,7 @@ Keep = Annotated[
     list[str] | None,
     typer.Option(
         "--keep",
-        help="A CSV column of public labels, written beside the numbers WITHOUT noise; give it again for more.",
+        help="A CSV column of public labels, written as it is, WITHOUT noise; give it again for more.",
         metavar="NAME",
     ),
 ]
@@ -57,7 +57,7 @@ Sensitivity = Annotated[
     float,
     typer.Option(
         "--sensitivity",
-        help="Most one record moves all the numbers together, > 0; 1 for counts that each record enters once.",
+        help="Most one record moves all the numbers together, > 0; 1 for counts of records.",
         parser=options.number("--sensitivity", above=0.0),
         metavar="NUMBER",
     ),
@@ -107,7 +107,7 @@ def release(
     no other column leaves. The output appears whole or not at all. The numbers must be aggregates, as counts
     are: a value that one record can move by more than --sensitivity is not protected.
 
-    Example: ggdp release readers.csv --column readers --keep branch --beta 1.5 --epsilon 1 --delta 1e-6 --round
+    Example: ggdp release readers.csv --column readers --keep branch --beta 1.5 --epsilon 1 --delta 1e-6
     """
     name = _one_column(column, keep)
     found = read_numbers(source, name, keep or ())
@@ -154,8 +154,8 @@ def _one_column(column: list[str] | None, keep: list[str] | None) -> str | None:
         return None
     if len(column) != 1:
         raise ValueError(
-            f"--column must be given once, got {' and '.join(map(repr, column))}; each column is a release of "
-            "its own, and what they cost adds up"
+            f"--column must be given once, got {' and '.join(map(repr, column))}; each column is a "
+            "release of its own, and what they cost adds up"
         )
     if column[0] in (keep or ()):
         raise ValueError(f"--keep must name other columns than --column, got {column[0]!r} for both")
@@ -179,9 +179,7 @@ def _check_calibration(delta: float | None, others: Mapping[str, float | None]) 
         raise ValueError("--epsilon needs --delta, at which it holds; 1e-6 is usual, got none")
     for option, value in others.items():
         if value is not None:
-            raise ValueError(
-                f"{option} must not be given with --epsilon, which finds the noise, got {value:g}"
-            )
+            raise ValueError(f"{option} must not be given with --epsilon, which finds it, got {value:g}")
 
 
 def _cost(run: Run, delta: float) -> dict[str, Any]:

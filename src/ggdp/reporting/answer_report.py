@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reports of `epsilon`, `delta`, `calibrate` and `release`: one certified number of a run of noisy steps."""
+"""The reports of `epsilon`, `delta`, `calibrate` and `release`: one certified number of noisy steps."""
 
 from dataclasses import replace
 

@@ -48,7 +48,7 @@ def page(study: Study, version: str) -> str:
     target = study.target
     goal = f"epsilon = {target.epsilon:g}, delta = {target.delta:g}"
     run = (
-        f"noise of std {target.training_std:g} whatever the exponent, gradients clipped to 1 in the l_1 norm, "
+        f"noise of std {target.training_std:g} for every exponent, gradients clipped to 1 in the l_1 norm, "
         f"sampling rate {target.training_rate:g}, {target.training_steps[-1]} steps"
     )
     noises = [GeneralizedGaussian(case.beta, case.scale) for case in study.cases]
@@ -68,7 +68,8 @@ true one). All epsilons are certified upper bounds.</p>
 {_table(table_rows(study))}
 <p>{escape(least_noise(study))} The training run compares at equal noise instead: {escape(run)}.</p>
 {drawn(pictures)}
-<p class="foot">Made by ggdp {escape(version)}. The noise is fresh at every run; the scales and epsilons are not.</p>"""
+<p class="foot">Made by ggdp {escape(version)}. The noise is fresh at every run; scales and epsilons are not.
+</p>"""
     return html_page("ggdp: a first report", body)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demonstration's numbers: noises of equal privacy, and of equal deviation, side by side on the example data.
+"""The demonstration's numbers: noises of equal privacy, and of equal std, side by side.
 
 Everything that is shown is computed here and handed on as one frozen record; tables and figures only read it.
 """
@@ -29,8 +29,8 @@ class Target:
         epsilon: of one release, and of all of `num_releases` together.
         delta: likewise.
         num_releases: how many releases share the budget in the second comparison.
-        training_std: of the noise of the training run, the same for every exponent; gradients are clipped to 1
-            in the l_1 norm.
+        training_std: of the noise of the training run, the same for every exponent; gradients are clipped to
+            1 in the l_1 norm.
         training_rate: its sampling rate.
         training_steps: after which its epsilon is told.
         num_elections: how often the vote is repeated.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reports of `noise`, `outliers`, `simulate-argmax` and `demo`: facts about noises and comparisons of them."""
+"""The reports of `noise`, `outliers`, `simulate-argmax` and `demo`: noises, and comparisons of them."""
 
 from typing import TYPE_CHECKING
 

@@ -17,7 +17,10 @@ _TRUSTED = (
     "Not checked: that each private record trained one teacher at most, so that one record moves one "
     "teacher's vote in each query. Whoever splits the records must see to that."
 )
-_WHATEVER_THE_VOTES = "Epsilon holds whatever the votes are: every threshold check is charged, and as many answers as were allowed."
+_WHATEVER_THE_VOTES = (
+    "Epsilon holds whatever the votes are: every threshold check is charged, and as many answers as were "
+    "allowed."
+)
 _PUBLISHABLE = "May be published: the labels, and everything on this page outside the box marked PRIVATE."
 
 

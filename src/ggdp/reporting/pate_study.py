@@ -135,7 +135,7 @@ def pate_study(
     rng: Rng | None = None,
     on_progress: Callable[[str], None] = lambda step: None,
 ) -> PateStudy:
-    """Calibrate, label, account both ways; a given `rng` counts as a seed, and `on_progress` hears of each step."""
+    """Calibrate, label, account both ways; `on_progress` hears of each step. A given `rng` is a seed."""
     on_progress("calibrating the noise")
     calibrated = target.aggregator(votes.num_queries)
     on_progress("labelling")

@@ -2,8 +2,8 @@
 """Answers about privacy as plain data, with everything they depend on beside them.
 
 Every record of the command line has one shape, {"kind", "version", ..., "results": [...]}, which
-`record.schema.json` describes: `kind` is the command, `results` a list, and `epsilon`, wherever it stands, the
-three numbers of certified bounds; an epsilon that was asked for is `target_epsilon`.
+`record.schema.json` describes: `kind` is the command, `results` a list, and `epsilon`, wherever it stands,
+the three numbers of certified bounds; an epsilon that was asked for is `target_epsilon`.
 """
 
 import math

@@ -90,25 +90,28 @@ class Checkpoint:
                 f"{self.folder} holds a ledger and no {path.name}, so that its releases cannot be repeated; "
                 "start afresh in another folder, and count both ledgers"
             )
-        state = torch.load(path, weights_only=True, map_location="cpu")
+        state = _loaded(path)
         _check_plan(state, private, path)
-        if state["randomness"] is None:
+        if state.get("randomness", {}) is None:
             raise CheckpointError(f"{path} is of a finished run; make a new plan to go on from its model")
-        private.accountant.load_state_dict(state["ledger"])
-        private.model.load_state_dict(state["model"])
-        private.optimizer.load_state_dict(state["optimizer"])
-        private.optimizer.num_steps = state["num_steps"]
-        if scheduler is not None:
-            scheduler.load_state_dict(state["scheduler"])
-        private.randomness.load_state_dict(state["randomness"])
-        torch.set_rng_state(state["torch_rng"])
-        return tuple(EpochRow(**row) for row in state["rows"]), state["best"]
+        try:
+            private.accountant.load_state_dict(state["ledger"])
+            private.model.load_state_dict(state["model"])
+            private.optimizer.load_state_dict(state["optimizer"])
+            private.optimizer.num_steps = state["num_steps"]
+            if scheduler is not None:
+                scheduler.load_state_dict(state["scheduler"])
+            private.randomness.load_state_dict(state["randomness"])
+            torch.set_rng_state(state["torch_rng"])
+            return tuple(EpochRow(**row) for row in state["rows"]), state["best"]
+        except (KeyError, TypeError, AttributeError, RuntimeError) as error:
+            raise _damaged(path, error) from None
 
     def finish(self, private: Private) -> None:
         """Take the generators out of the checkpoint and write the ledger as it ended."""
         path = self._path(_CHECKPOINT)
         if path.exists():
-            self._write({**torch.load(path, weights_only=True, map_location="cpu"), "randomness": None})
+            self._write({**_loaded(path), "randomness": None})
         text = {"format": _FORMAT, "plan": private.plan.to_dict(), "ledger": private.accountant.state_dict()}
         write_atomically(self._path(_LEDGER), json.dumps(text))
 
@@ -120,6 +123,22 @@ class Checkpoint:
 
     def _path(self, name: str) -> Path:
         return self.folder / (name if self.rank == 0 else f"{self.rank}-{name}")
+
+
+def _loaded(path: Path) -> dict[str, Any]:
+    try:
+        state = torch.load(path, weights_only=True, map_location="cpu")
+    except Exception as error:  # a damaged file fails in zip, in pickle or in torch
+        raise _damaged(path, error) from None
+    return state if isinstance(state, dict) else {}
+
+
+def _damaged(path: Path, error: Exception) -> CheckpointError:
+    why = (str(error) or type(error).__name__).splitlines()[0]
+    return CheckpointError(
+        f"{path} is damaged ({why}), so that its releases cannot be repeated; start afresh in another "
+        "folder, and count both ledgers"
+    )
 
 
 def _check_plan(state: dict[str, Any], private: Private, path: Path) -> None:

@@ -218,7 +218,7 @@ def test_both_versions_of_cifar_give_the_same_task(tmp_path):
 def test_a_batch_that_would_run_code_is_refused(tmp_path):
     write_cifar(tmp_path, "py")
     (tmp_path / "cifar-10-batches-py/test_batch").write_bytes(b"cos\nsystem\n(S'true'\ntR.")
-    with pytest.raises(ValueError, match=r"arrays only, got an object of os\.system"):
+    with pytest.raises(ValueError, match=r"arrays only: it holds an object of os\.system"):
         load_task("cifar10", data=tmp_path)
 
 

@@ -50,26 +50,66 @@ def svhn(folder: Path) -> tuple[LabelledImages, LabelledImages]:
 
 
 def _pickled(path: Path) -> LabelledImages:
-    batch = _ArraysOnly(io.BytesIO(path.read_bytes()), encoding="bytes").load()
     try:
-        pixels, labels = batch[b"data"], batch[b"labels"]
-    except (KeyError, TypeError):
-        raise ValueError(f"{str(path)!r} must be a batch of CIFAR-10 with data and labels") from None
-    return _checked(path, np.asarray(pixels).reshape(-1, 3, 32, 32), np.asarray(labels))
+        batch = _PlainBatch(io.BytesIO(path.read_bytes()), encoding="bytes").load()
+        pixels, labels = batch[b"data"].content(), np.array(batch[b"labels"], dtype=np.int64)
+    except Exception as error:  # a damaged or hostile file fails anywhere
+        why = str(error) or type(error).__name__
+        raise ValueError(
+            f"{str(path)!r} must be a batch of CIFAR-10 with data and labels, arrays only: {why}"
+        ) from None
+    return _checked(path, pixels, labels)
 
 
-class _ArraysOnly(pickle.Unpickler):
-    """Reads what the batches hold, dictionaries and arrays, and runs no other code that a file may name."""
+class _PlainBatch(pickle._Unpickler):
+    """Reads what the batches hold, and runs no code that a file may name.
+
+    An array becomes an inert `_PickledArray`: NumPy's own classes can be brought down by a forged state. It
+    is pickle's reader in Python, since the one in C sets aside as much memory as a file asks for.
+    """
 
     def find_class(self, module: str, name: str) -> Any:
-        if module.startswith("numpy"):
-            if name == "_reconstruct":
-                return np.ndarray.__new__
-            if name in ("ndarray", "dtype"):
-                return getattr(np, name)
+        if module.startswith("numpy") and name in ("_reconstruct", "ndarray", "dtype"):
+            return _PickledArray if name == "_reconstruct" else _PickledName
         if (module, name) == ("_codecs", "encode"):  # how Python 3 writes bytes for Python 2
-            return lambda text, encoding: text.encode(encoding)
-        raise ValueError(f"a batch of CIFAR-10 must hold arrays only, got an object of {module}.{name}")
+            return _latin1
+        raise ValueError(f"it holds an object of {module}.{name}")
+
+
+class _PickledName:
+    """The class `ndarray`, or a dtype with the arguments it was written with."""
+
+    def __init__(self, *written: Any) -> None:
+        self.written = written
+
+    def __setstate__(self, state: Any) -> None:
+        """Of a dtype: byte order and the like, which bytes do not have."""
+
+
+class _PickledArray:
+    """An array of bytes, as it was written: version, shape, dtype, order and content."""
+
+    def __init__(self, *_: Any) -> None:
+        self.state: Any = None
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def content(self) -> NDArray[np.uint8]:
+        """Images [N, 3, 32, 32]."""
+        _, shape, dtype, is_fortran, data = self.state
+        if dtype.written[0] not in ("u1", b"u1") or is_fortran or not isinstance(data, bytes):
+            raise ValueError("its data are not bytes, row by row")
+        pixels = np.frombuffer(data, dtype=np.uint8)
+        if int(np.prod(shape)) != len(pixels):
+            raise ValueError(f"its data have {len(pixels)} bytes and the shape {shape}")
+        return pixels.reshape(-1, 3, 32, 32)
+
+
+def _latin1(text: str, encoding: str) -> bytes:
+    if encoding not in ("latin1", b"latin1"):
+        raise ValueError(f"it holds text in {encoding!r}")
+    return text.encode("latin1")
 
 
 def _binary(path: Path) -> LabelledImages:
@@ -83,11 +123,14 @@ def _binary(path: Path) -> LabelledImages:
 def _matlab(path: Path) -> LabelledImages:
     from scipy.io import loadmat
 
-    content = loadmat(path, variable_names=["X", "y"])
-    if not {"X", "y"} <= set(content):
-        raise ValueError(f"{str(path)!r} must hold the variables X and y")
-    labels = np.asarray(content["y"]).reshape(-1) % 10  # the file calls the digit zero 10
-    return _checked(path, np.ascontiguousarray(content["X"].transpose(3, 2, 0, 1)), labels)
+    try:
+        content = loadmat(path, variable_names=["X", "y"])
+        labels = np.asarray(content["y"]).reshape(-1) % 10  # the file calls the digit zero 10
+        pixels = np.ascontiguousarray(content["X"].transpose(3, 2, 0, 1))
+    except Exception as error:  # a damaged file fails in zlib, in the reader or in the shapes
+        why = str(error) or type(error).__name__
+        raise ValueError(f"{str(path)!r} must be a MATLAB file with the variables X and y: {why}") from None
+    return _checked(path, pixels, labels)
 
 
 def _checked(path: Path, pixels: NDArray[Any], labels: NDArray[Any]) -> LabelledImages:
