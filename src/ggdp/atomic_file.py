@@ -30,13 +30,17 @@ def write_atomically(path: Path, content: str | bytes, *, secret: bool = False) 
     """
     data = content.encode() if isinstance(content, str) else content
     try:
-        _write(_file_at(path), data, secret)
+        _write(file_to_replace(path), data, secret)
     except OSError as error:  # of a file beside it, or of none at all: the caller knows only `path`
         raise OSError(error.errno, error.strerror, str(path)) from None
 
 
-def _file_at(path: Path) -> Path:
-    """The file that `path` is or links to, whether it exists or not."""
+def file_to_replace(path: Path) -> Path:
+    """The file that `path` is or links to, whether it exists or not.
+
+    Raises:
+        OSError: What is there must not be replaced: a folder, a device, a pipe, an open stream.
+    """
     try:
         found = path.stat()
     except FileNotFoundError:

@@ -83,7 +83,7 @@ def _columns(text: str, wanted: dict[str, Sequence[str]], place: str) -> tuple[l
         header = [name.strip() for name in next(reader, [])]
         rows = [(reader.line_num, row) for row in reader if row]
     except csv.Error as error:
-        raise ValueError(f"line {reader.line_num + 1} of {place} must be CSV: {error}") from None
+        raise ValueError(f"line {reader.line_num} of {place} must be CSV: {error}") from None
     positions = []
     for option, names in wanted.items():
         for name in names:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from ggdp import arguments
+from ggdp.atomic_file import file_to_replace
 from ggdp.distributions import GeneralizedGaussian
 from ggdp.distributions.generalized_gaussian import BETA, SCALE
 from ggdp.mechanisms import Adjacency
@@ -90,7 +91,13 @@ def new_file(option: str, *endings: str) -> Callable[[str], Path]:
             raise typer.BadParameter(f"{option} must end in {wanted}, got {str(path)!r}")
         if not path.parent.is_dir():
             raise typer.BadParameter(f"{option} must be a file in a folder that exists, got {str(path)!r}")
-        if not os.access(path.parent, os.W_OK | os.X_OK) and not path.exists():
+        try:
+            target = file_to_replace(path)
+        except OSError as error:
+            raise typer.BadParameter(
+                f"{option} must be a file that can be written, got {str(path)!r}: {error.strerror}"
+            ) from None
+        if not os.access(target.parent, os.W_OK | os.X_OK):
             raise typer.BadParameter(
                 f"{option} must be a file in a folder that can be written, got {str(path)!r}"
             )

@@ -150,6 +150,8 @@ def sentence(error: BaseException) -> str:
     """
     if isinstance(error, OSError) and error.filename is not None:
         text = f"cannot use file {error.filename!r}: {error.strerror}"
+    elif isinstance(error, OSError) and error.strerror is not None:  # of a stream, as a full disk is
+        text = error.strerror
     elif isinstance(error, ModuleNotFoundError):
         text = f"this command {lacking_line([str(error.name)])}"
     elif isinstance(error, MemoryError):

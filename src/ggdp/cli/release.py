@@ -124,8 +124,6 @@ def release(
     cost = _cost(Run(mechanism, 1.0, 1, adjacency), delta or DELTA)
     noisy = add_noise(mechanism, found.values, rng=None if seed is None else np.random.default_rng(seed))
     values = [round(value) for value in noisy] if to_whole else noisy
-    if seed is not None:
-        output.warn(output.SEEDED)
     if json:
         result = {
             **cost,
@@ -140,11 +138,14 @@ def release(
         text = output.json_line(record_of("release", [result]))
     else:
         text = _as_text(name, found.labels, values)
-        typer.echo(_told(cost, mechanism), err=True)
     if out is None:
         typer.echo(text, nl=False)
     else:
         write_atomically(out, text)
+    if not json:
+        typer.echo(_told(cost, mechanism), err=True)
+    if seed is not None:
+        output.warn(output.SEEDED)
 
 
 def _one_column(column: list[str] | None, keep: list[str] | None) -> str | None:

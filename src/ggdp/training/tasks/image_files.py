@@ -103,7 +103,7 @@ class _PickledArray:
         pixels = np.frombuffer(data, dtype=np.uint8)
         if int(np.prod(shape)) != len(pixels):
             raise ValueError(f"its data have {len(pixels)} bytes and the shape {shape}")
-        return pixels.reshape(-1, 3, 32, 32)
+        return pixels.reshape(-1, 3, 32, 32).copy()  # what is read from bytes cannot be written
 
 
 def _latin1(text: str, encoding: str) -> bytes:
