@@ -15,7 +15,6 @@ TABLE = 'age,"salary, net",name\n31,1000,Ann\n45,2000.5,Bob\n'
 def test_bare_numbers_come_back_one_per_line(ggdp):
     done = ggdp("release", *QUIET, stdin="1 2\n\n3,4\n")
     assert done.code == 0
-    assert done.err == ""
     np.testing.assert_allclose([float(line) for line in done.out.splitlines()], [1, 2, 3, 4], atol=1e-4)
     assert done.out != "1.0\n2.0\n3.0\n4.0\n"
 
@@ -42,15 +41,18 @@ def test_out_is_written_whole_and_nothing_is_left_beside_it(ggdp, tmp_path):
 
 
 def test_json_carries_values_and_mechanism(ggdp):
-    record = json.loads(ggdp("release", *QUIET, "--sensitivity", 2, "--json", stdin="5 6").out)
-    assert from_dict(record["mechanism"]) == AdditiveNoise(GeneralizedGaussian(1.5, 1e-6), 2.0)
+    done = ggdp("release", *QUIET, "--sensitivity", 2, "--json", stdin="5 6")
+    (record,) = json.loads(done.out)["results"]
+    assert done.err == ""
+    assert from_dict(record["mechanism"]) == AdditiveNoise(GeneralizedGaussian(1.5, 1e-6), 2.0, 1.0, 2)
     np.testing.assert_allclose(record["values"], [5, 6], atol=1e-4)
 
 
 def test_json_goes_to_out_when_there_is_one(ggdp, tmp_path):
     done = ggdp("release", *QUIET, "--json", "--out", tmp_path / "noisy.json", stdin="5")
     assert done.out == ""
-    np.testing.assert_allclose(json.loads((tmp_path / "noisy.json").read_text())["values"], [5], atol=1e-4)
+    (record,) = json.loads((tmp_path / "noisy.json").read_text())["results"]
+    np.testing.assert_allclose(record["values"], [5], atol=1e-4)
 
 
 def test_a_seed_repeats_the_library_release_and_no_seed_never_repeats(ggdp):
@@ -108,8 +110,8 @@ def test_bad_input_is_refused_in_one_line_and_writes_nothing(ggdp, tmp_path, arg
 def test_an_unwritable_target_is_named(ggdp, tmp_path):
     done = ggdp("release", *QUIET, "--out", tmp_path / "missing" / "x.csv", stdin="1")
     assert done.code == 2
+    assert "--out must be a file in a folder that exists, got" in done.err
     assert "missing/x.csv" in done.err
-    assert "No such file or directory" in done.err
 
 
 def test_bytes_that_are_no_text_are_refused(ggdp, tmp_path):

@@ -163,3 +163,5 @@ def test_an_error_of_no_file_is_told_in_its_own_words():
         output.sentence(FileNotFoundError(2, "No such file", "a.json"))
         == "cannot use file 'a.json': No such file"
     )
+    assert output.sentence(OSError(28, "No space left on device")) == "No space left on device"
+    assert output.sentence(MemoryError()) == "there is not enough memory for this"

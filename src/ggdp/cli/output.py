@@ -49,16 +49,21 @@ def print_table(title: str, rows: Mapping[str, object]) -> None:
 def print_rows(title: str, rows: Sequence[Mapping[str, str]]) -> None:
     """Print a line and a table with a header; the rows have the same names. No number is ever cut short."""
     from rich.console import Console
+    from rich.measure import Measurement
     from rich.table import Table
 
-    table = Table()
+    table = Table(pad_edge=False)
     for name in rows[0]:
-        table.add_column(name, justify="right", overflow="fold")
+        cells = [*(row[name] for row in rows), *name.split("\n")]
+        narrowest = max(len(word) for cell in cells for word in cell.split() or [""])
+        table.add_column(name, justify="right", min_width=narrowest)
     for row in rows:
         table.add_row(*row.values())
     console = Console(highlight=False)
     console.print(title, soft_wrap=True)
-    console.print(table)
+    # Wider than a narrow terminal rather than with digits on two lines, where no one would read them as one.
+    needed = Measurement.get(console, console.options.update(max_width=1000), table).minimum
+    console.print(table, width=max(console.width, needed), crop=False)
 
 
 def write_picture(path: Path, figure: "Figure") -> None:

@@ -105,8 +105,8 @@ def bound_cells(name: str, bounds: Mapping[str, float | None]) -> dict[str, str]
 def _row(record: dict[str, Any], asked: str) -> dict[str, str]:
     return {
         "beta": f"{record['beta']:g}",
-        "scale": f"{record['scale']:.8g}",
-        "noise\nmultiplier": f"{record['noise_multiplier']:.8g}",
+        "scale": f"{record['scale']:.6g}",
+        "noise\nmultiplier": f"{record['noise_multiplier']:.6g}",
         "std": f"{record['std']:.6g}",
         **bound_cells(asked, record[asked]),
         "method": record["method"],
