@@ -123,6 +123,7 @@ def test_bad_votes_are_one_line_and_leave_no_file(ggdp, tmp_path, text, message)
         ("--threshold nan", "--threshold must be a number"),
         ("--out labels.txt", "--out must end in .npy or .csv"),
         ("--truth missing.npy", "missing.npy"),
+        ("--report no/such/r.html", "--report must be a file in a folder that exists, got"),
         ("--noise-ratio 0", "--noise-ratio must be a number in [0.01, 100]"),
     ],
 )
@@ -162,6 +163,7 @@ def test_a_simulation_is_drawn_and_recorded(ggdp, tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
+        ("--epsilon 1 --votes " + "9" * 400, "--votes must be a whole number in [2, 1000000000], got 999"),
         ("--epsilon 1 --classes 3", "--classes must be 2 or at least 6"),
         ("--epsilon 1 --from-beta 3 --to-beta 2", "--from-beta must be below --to-beta"),
         ("--epsilon 0", "--epsilon must be a number in (0, inf)"),

@@ -132,6 +132,48 @@ def test_a_folder_in_use_is_not_overwritten(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: b"",
+        lambda content: content[: len(content) // 2],
+        lambda content: content[:200] + b"\x00" * 400 + content[600:],
+        lambda content: b"nothing of the kind",
+    ],
+)
+def test_a_damaged_checkpoint_is_refused_in_one_line_and_nothing_changes(tmp_path, damage):
+    stopped = lambda model: (_ for _ in ()).throw(Killed)  # noqa: E731
+    with pytest.raises(Killed):
+        fit(private_run(), checkpoint=tmp_path, evaluate=stopped, progress=False)
+    path = tmp_path / "checkpoint.pt"
+    path.write_bytes(damage(path.read_bytes()))
+    again = private_run()
+    before = again.model[0].weight.clone()
+    with pytest.raises(CheckpointError, match=r"checkpoint\.pt is damaged") as refused:
+        fit(again, checkpoint=tmp_path, resume=True, progress=False)
+    assert "\n" not in str(refused.value)
+    assert torch.equal(again.model[0].weight, before)
+    assert len(again.accountant) == 0
+
+
+@pytest.mark.parametrize("missing", ["ledger", "model", "optimizer", "randomness", "torch_rng", "rows"])
+def test_a_checkpoint_without_one_of_its_parts_is_damaged(tmp_path, missing):
+    with pytest.raises(Killed):
+        fit(
+            private_run(),
+            checkpoint=tmp_path,
+            evaluate=lambda model: (_ for _ in ()).throw(Killed),
+            progress=False,
+        )
+    state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    del state[missing]
+    torch.save(state, tmp_path / "checkpoint.pt")
+    again = private_run()
+    with pytest.raises(CheckpointError, match=f"is damaged \\(it has no {missing}\\)"):
+        fit(again, checkpoint=tmp_path, resume=True, progress=False)
+    assert len(again.accountant) == 0
+
+
+@pytest.mark.parametrize(
     "change", [{"clip_norm": 0.6}, {"noise_multiplier": 0.9}, {"epochs": 5}, {"norm": 1.0}]
 )
 def test_a_run_of_another_plan_is_not_resumed_and_nothing_changes(tmp_path, change):

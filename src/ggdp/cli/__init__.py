@@ -104,15 +104,13 @@ def main(arguments: list[str] | None = None) -> None:
     if sys.stdout is None:
         sys.exit(output.refuse("standard output is closed; send it to a file or to /dev/null"))
     try:
-        code = command.main(given, prog_name="ggdp", standalone_mode=False)
+        code = _without_false_interrupts(command).main(given, prog_name="ggdp", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader went away, as `head` does. Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except (KeyboardInterrupt, typer.Abort) as error:
-        if isinstance(error.__cause__, EOFError):  # which typer takes for an interrupt
-            sys.exit(output.refuse(output.sentence(error.__cause__)))
+    except (KeyboardInterrupt, typer.Abort):
         sys.exit(output.refuse("interrupted", code=INTERRUPTED))
     except (
         ValueError,
@@ -123,11 +121,27 @@ def main(arguments: list[str] | None = None) -> None:
         _CommandLineError,
     ) as error:
         line = output.sentence(error)
-        words = {word.partition("=")[0] for word in given}
-        sys.exit(output.refuse(output.in_options(line, _options_of(command, given), words)))
+        if isinstance(error, ValueError):  # of the library, which speaks of its own arguments
+            words = {word.partition("=")[0] for word in given}
+            line = output.in_options(line, _options_of(command, given), words)
+        sys.exit(output.refuse(line))
     if code == INTERRUPTED:  # typer turns the interrupt into this status
         output.refuse("interrupted")
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _without_false_interrupts(command: Any) -> Any:
+    """The command with an end of file as an error of its own; the toolkit takes it for an interrupt."""
+    invoke = command.invoke
+
+    def invoked(context: Any) -> Any:
+        try:
+            return invoke(context)
+        except EOFError:
+            raise ValueError("a file ended too early; it is empty or damaged") from None
+
+    command.invoke = invoked
+    return command
 
 
 def _options_of(command: Any, given: list[str]) -> dict[str, str]:

@@ -161,8 +161,6 @@ def sentence(error: BaseException) -> str:
         text = f"this command {lacking_line([str(error.name)])}"
     elif isinstance(error, MemoryError):
         text = "there is not enough memory for this"
-    elif isinstance(error, EOFError):
-        text = "a file ended too early; it is empty or damaged"
     elif hasattr(error, "format_message"):
         # Our own parsers name the option themselves; the toolkit's messages do not.
         own = str(getattr(error, "message", ""))
@@ -199,8 +197,8 @@ def in_options(line: str, options: Mapping[str, str], given: Collection[str]) ->
     line = re.sub(r"^(\w+)(?= must | = )", subject, line)
     line = re.sub(r"(?<![\w-])(\w+)=True\b", option, line)
     line = re.sub(
-        r"(?<![\w-])(\w+)=\"?(\w[\w.]*)\"?",
+        r"(?<![\w/.'-])(\w+)=\"?(\w[\w.]*)\"?",
         lambda match: f"{options[match[1]]} {match[2]}" if match[1] in options else match[0],
         line,
     )
-    return re.sub(r"(?<![\w-])([a-z]+(?:_[a-z]+)+)\b", option, line)
+    return re.sub(r"(?<![\w/.'-])([a-z]+(?:_[a-z]+)+)(?![\w/.'])", option, line)  # no part of a path

@@ -25,6 +25,7 @@ from ggdp.training.private import Private
 from ggdp.training.report import EpochRow
 
 _LEDGER, _CHECKPOINT = "ledger.json", "checkpoint.pt"
+_PARTS = ("ledger", "model", "optimizer", "num_steps", "scheduler", "randomness", "torch_rng", "rows", "best")
 _FORMAT = 1
 
 
@@ -92,7 +93,10 @@ class Checkpoint:
             )
         state = _loaded(path)
         _check_plan(state, private, path)
-        if state.get("randomness", {}) is None:
+        for part in _PARTS:
+            if part not in state:
+                raise _damaged(path, f"it has no {part}")
+        if state["randomness"] is None:
             raise CheckpointError(f"{path} is of a finished run; make a new plan to go on from its model")
         try:
             private.accountant.load_state_dict(state["ledger"])
@@ -105,7 +109,7 @@ class Checkpoint:
             torch.set_rng_state(state["torch_rng"])
             return tuple(EpochRow(**row) for row in state["rows"]), state["best"]
         except (KeyError, TypeError, AttributeError, RuntimeError) as error:
-            raise _damaged(path, error) from None
+            raise _damaged(path, str(error)) from None
 
     def finish(self, private: Private) -> None:
         """Take the generators out of the checkpoint and write the ledger as it ended."""
@@ -129,15 +133,14 @@ def _loaded(path: Path) -> dict[str, Any]:
     try:
         state = torch.load(path, weights_only=True, map_location="cpu")
     except Exception as error:  # a damaged file fails in zip, in pickle or in torch
-        raise _damaged(path, error) from None
+        raise _damaged(path, str(error) or type(error).__name__) from None
     return state if isinstance(state, dict) else {}
 
 
-def _damaged(path: Path, error: Exception) -> CheckpointError:
-    why = (str(error) or type(error).__name__).splitlines()[0]
+def _damaged(path: Path, why: str) -> CheckpointError:
     return CheckpointError(
-        f"{path} is damaged ({why}), so that its releases cannot be repeated; start afresh in another "
-        "folder, and count both ledgers"
+        f"{path} is damaged ({why.splitlines()[0]}), so that its releases cannot be repeated; start afresh in "
+        "another folder, and count both ledgers"
     )
 
 

@@ -3,6 +3,9 @@
 
 import io
 import pickle
+import struct
+import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -121,16 +124,57 @@ def _binary(path: Path) -> LabelledImages:
 
 
 def _matlab(path: Path) -> LabelledImages:
-    from scipy.io import loadmat
-
     try:
-        content = loadmat(path, variable_names=["X", "y"])
-        labels = np.asarray(content["y"]).reshape(-1) % 10  # the file calls the digit zero 10
-        pixels = np.ascontiguousarray(content["X"].transpose(3, 2, 0, 1))
-    except Exception as error:  # a damaged file fails in zlib, in the reader or in the shapes
+        found = dict(_matlab_arrays(path.read_bytes()))
+        labels = found["y"].reshape(-1).astype(np.int64) % 10  # the file calls the digit zero 10
+        pixels = np.ascontiguousarray(found["X"].transpose(3, 2, 0, 1))
+    except Exception as error:  # a damaged file fails anywhere
         why = str(error) or type(error).__name__
-        raise ValueError(f"{str(path)!r} must be a MATLAB file with the variables X and y: {why}") from None
+        raise ValueError(f"{str(path)!r} must be a MATLAB 5 file with the variables X and y: {why}") from None
     return _checked(path, pixels, labels)
+
+
+_MATRIX, _COMPRESSED = 14, 15
+_NUMBERS = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
+_MOST_BYTES = 1 << 30  # of one variable; those of SVHN have a quarter of that
+
+
+def _matlab_arrays(content: bytes) -> Iterator[tuple[str, NDArray[Any]]]:
+    """The arrays X and y of a MATLAB 5 file.
+
+    SciPy reads such files too, and a damaged one can crash it, and Python with it.
+    """
+    order = {b"IM": "<", b"MI": ">"}.get(content[126:128])
+    if order is None:
+        raise ValueError("it has no MATLAB 5 header")
+    for kind, data in _matlab_elements(content[128:], order):
+        if kind == _COMPRESSED:
+            unpacker = zlib.decompressobj()
+            data = unpacker.decompress(data, _MOST_BYTES)
+            ((kind, data),) = _matlab_elements(data, order)
+        if kind != _MATRIX:
+            continue
+        _, (_, shape), (_, name), *rest = _matlab_elements(data, order)
+        if name in (b"X", b"y"):
+            number, values = rest[0]
+            flat = np.frombuffer(values, f"{order}{_NUMBERS[number]}")
+            yield name.decode(), flat.reshape(np.frombuffer(shape, f"{order}i4").tolist(), order="F")
+
+
+def _matlab_elements(content: bytes, order: str) -> Iterator[tuple[int, bytes]]:
+    """Pairs of a type and its bytes; the short form packs both into eight bytes."""
+    at = 0
+    while at + 8 <= len(content):
+        first, size = struct.unpack_from(f"{order}II", content, at)
+        if first >> 16:
+            kind, size, start, end = first & 0xFFFF, first >> 16, at + 4, at + 8
+        else:
+            kind, start = first, at + 8
+            end = start + size + (-size % 8 if kind != _COMPRESSED else 0)
+        if start + size > len(content):
+            raise ValueError("it ends too early")
+        yield kind, content[start : start + size]
+        at = end
 
 
 def _checked(path: Path, pixels: NDArray[Any], labels: NDArray[Any]) -> LabelledImages:
