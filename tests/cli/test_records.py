@@ -4,6 +4,7 @@
 import copy
 import json
 import re
+from pathlib import Path
 
 import pytest
 import typer
@@ -98,3 +99,10 @@ def test_the_schema_knows_the_kinds_that_a_report_knows():
     from ggdp.reporting.run_report import KNOWN
 
     assert {entry["properties"]["kind"]["const"] for entry in SCHEMA["anyOf"]} == set(KNOWN)
+
+
+def test_the_page_of_records_names_every_kind():
+    page = (Path(__file__).parents[2] / "docs" / "records.md").read_text()
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    kinds = {entry["properties"]["kind"]["const"] for entry in SCHEMA["anyOf"]}
+    assert {name for row in rows for name in re.findall(r"`([\w-]+)`", row)} == kinds

@@ -139,8 +139,8 @@ def _loaded(path: Path) -> dict[str, Any]:
 
 def _damaged(path: Path, why: str) -> CheckpointError:
     return CheckpointError(
-        f"{path} is damaged ({why.splitlines()[0]}), so that its releases cannot be repeated; start afresh in "
-        "another folder, and count both ledgers"
+        f"{path} is damaged ({why.splitlines()[0]}), so that its releases cannot be repeated; start afresh "
+        "in another folder, and count both ledgers"
     )
 
 
