@@ -184,6 +184,14 @@ def image_bytes(number, seed):
     return rng.integers(0, 256, (number, 3, 32, 32), dtype=np.uint8), rng.integers(0, 10, number)
 
 
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"1" * 200_000, b'"' + b"1" * 200_000])
+def test_a_damaged_file_of_adult_is_refused_by_its_name(tmp_path, content):
+    for name in ("adult.data", "adult.test"):
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=r"adult\.data"):
+        load_task("adult", data=tmp_path)
+
+
 def write_cifar(folder, kind):
     """The same six batches in the python version (written as Python 2 did) or the binary version."""
     root = folder / f"cifar-10-batches-{kind}"
