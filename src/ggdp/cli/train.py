@@ -293,11 +293,12 @@ def _run(run: "TaskRun", checkpoint: Path | None, resume: bool, *, quiet: bool) 
 
 def _print(found: dict[str, Any]) -> None:
     upper = found["epsilon"]["upper"]
+    spent = "no bound" if upper is None else output.rounded_up(upper, 6)
     rows = {
         "task": found["task"] + (", made-up data" if found["synthetic"] else ""),
         "test accuracy": f"{found['accuracy']:.4f}",
         "best epoch": f"{found['best']['accuracy']:.4f} after epoch {found['best']['epoch']}",
-        "epsilon": f"{output.rounded_up(upper, 6)} at delta = {found['delta']:g} ({found['method']})",
+        "epsilon": f"{spent} at delta = {found['delta']:g} ({found['method']})",
         "neighbours": "one example added or removed",
         "noise": f"beta = {found['beta']:g}, scale {found['scale']:.6g}, "
         f"noise multiplier {found['noise_multiplier']:.6g}",

@@ -71,10 +71,10 @@ def training_record(
 def _row(row: "EpochRow") -> dict[str, Any]:
     """An epoch, with its epsilon as bounds; a row has no estimate between them."""
     plain = {name: value for name, value in asdict(row).items() if name != "epsilon_lower"}
-    score = None if math.isnan(row.score) else row.score
+    upper = row.epsilon if math.isfinite(row.epsilon) else None
     return plain | {
-        "epsilon": {"lower": row.epsilon_lower, "estimate": None, "upper": row.epsilon},
-        "score": score,
+        "epsilon": {"lower": row.epsilon_lower, "estimate": None, "upper": upper},
+        "score": None if math.isnan(row.score) else row.score,
     }
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ggdp.mechanisms import AdditiveNoise
 from ggdp.reporting.answer_report import one_pair
-from ggdp.reporting.certified_number import certified_number
+from ggdp.reporting.certified_number import CertifiedNumber, certified_number
 from ggdp.reporting.noisy_steps import extended, noise_in, norm_of
 from ggdp.reporting.privacy_records import SEED_CAVEAT
 from ggdp.reporting.record_fields import Fields
@@ -30,7 +30,7 @@ def training_report(record: Fields) -> Report:
     step, delta = _step_in(plan), plan.real("delta", least=0.0, most=1.0)
     rows = [_row(row, plan.whole("steps", least=1)) for row in record.listed("rows")]
     last = rows[-1]
-    bounds = certified_number("epsilon", last["epsilon"])
+    bounds: CertifiedNumber = last["epsilon"]
     _check_summary(record, bounds.upper, delta)
     promise = None if seeded else one_pair(bounds.upper, delta, record.adjacency())
     made_up = (_MADE_UP,) if record.truth("synthetic") else ()
@@ -61,7 +61,7 @@ def _row(row: Fields, planned: int) -> dict[str, Any]:
     return {
         "epoch": row.whole("epoch", least=1),
         "steps": row.whole("steps", most=planned),
-        "epsilon": row.inside("epsilon"),
+        "epsilon": certified_number("epsilon", row.inside("epsilon")),
         "score": row.real("score", least=0.0, most=1.0),
     }
 
@@ -100,7 +100,7 @@ def _course_picture(record: Fields, step: AdditiveNoise, rows: Sequence[dict[str
     # Only what was checked is drawn: the record's own summary says the same things a second time.
     plan, best = record.inside("plan"), max(rows, key=lambda row: row["score"])
     shown = {
-        "rows": [row | {"epsilon": {"upper": row["epsilon"].real("upper")}} for row in rows],
+        "rows": [row | {"epsilon": {"upper": row["epsilon"].upper}} for row in rows],
         "best": {"epoch": best["epoch"], "accuracy": best["score"]},
         "beta": step.noise.beta,
         "target_epsilon": plan.real("max_epsilon", above=0.0) if plan.holds("max_epsilon") else None,
