@@ -153,7 +153,7 @@ def test_outliers_holds_weights_and_the_best_beta_of_each_threshold(answer):
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (f"epsilon --beta 1.5 {RUN} --delta 1e-6", ["1.349261427", "delta = 1e-06", "2.43061"]),
+        (f"epsilon --beta 1.5 {RUN} --delta 1e-6", ["1.349261427", "delta = 1e-06", "2.43062"]),
         ("delta --beta 1 --scale 2 --epsilon 0.5", ["pure"]),
         (
             "calibrate --beta 1 --beta 2 --epsilon 1 --delta 1e-6",
