@@ -124,11 +124,8 @@ def test_a_file_that_output_goes_to_is_not_replaced(tmp_path):
         with log.open("ab") as stream:
             done = subprocess.run([sys.executable, "-c", code], stdout=stream, stderr=subprocess.PIPE)
         assert b"it is an open stream" in done.stderr
-    (tmp_path / "link").symlink_to("/proc/self/fd/9")
-    os.dup2(os.open(log, os.O_RDWR), 9)
-    try:
+    with log.open("ab") as stream:
+        (tmp_path / "link").symlink_to(f"/proc/self/fd/{stream.fileno()}")
         with pytest.raises(OSError, match="it is an open stream"):
             write_atomically(tmp_path / "link", "lost")
-    finally:
-        os.close(9)
     assert log.read_text() == "precious\n"
