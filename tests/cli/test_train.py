@@ -87,7 +87,7 @@ def test_physical_batches_change_nothing_that_is_published(ggdp):
 @pytest.mark.parametrize(
     ("more", "field", "value"),
     [
-        (("--beta", "1.33", "--noise-multiplier", "4"), "norm", 1.33),
+        (("--beta", "1.33", "--noise-multiplier", "4", "--norm", "1.33"), "norm", 1.33),
         (("--beta", "3", "--noise-multiplier", "3", "--norm", "2"), "norm", 2.0),
         (("--beta", "2", "--noise-multiplier", "1.25"), "noise_multiplier", 1.25),
         ((*NOISE, "--norm", "inf"), "norm", "inf"),
