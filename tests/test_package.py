@@ -35,6 +35,7 @@ NEEDS = {
     "ggdp.training.opacus": "opacus",
     "ggdp.opacus": "opacus",
     "ggdp.jax": "jax",
+    "ggdp.dp_accounting": "dp_accounting",
 }
 ABSENT = tuple(room for room, library in NEEDS.items() if importlib.util.find_spec(library) is None)
 MODULES = sorted(
@@ -95,7 +96,7 @@ def test_every_source_file_starts_with_its_licence_and_fits_on_a_few_screens():
     for path in sorted((ROOT / "src").rglob("*.py")):
         lines = path.read_text(encoding="utf-8").splitlines()
         assert lines[0] == "# SPDX-License-Identifier: Apache-2.0", path
-        assert len(lines) <= 400, path
+        assert len(lines) <= 500, path
 
 
 def test_the_version_is_written_in_one_place():

@@ -3,6 +3,7 @@
 
 import sys
 
+import attr
 import pytest
 from dp_accounting import dp_event as google
 from dp_accounting.pld import PLDAccountant
@@ -10,6 +11,7 @@ from dp_accounting.rdp import RdpAccountant
 
 from ggdp import (
     AdditiveNoise,
+    Adjacency,
     Composed,
     Gaussian,
     GeneralizedGaussian,
@@ -18,6 +20,14 @@ from ggdp import (
     delta,
 )
 from ggdp.accounting import from_dp_event, to_dp_event
+from ggdp.privacy_loss.classical import (
+    BoundedRange,
+    DiscreteGaussianNoise,
+    DiscreteLaplaceNoise,
+    GaussianMixtureShift,
+    PrivacyGuarantee,
+    RandomizedResponse,
+)
 
 GAUSSIAN = AdditiveNoise(Gaussian(std=1.5))
 LAPLACE = AdditiveNoise(Laplace(scale=3.0))
@@ -45,6 +55,96 @@ EVENTS = [
 def test_an_event_and_its_mechanism_are_each_other(event, mechanism):
     assert from_dp_event(event) == mechanism
     assert to_dp_event(mechanism) == event
+
+
+FIELDS = {
+    "EpsilonDeltaDpEvent": ["epsilon", "delta"],
+    "ExponentialMechanismDpEvent": ["epsilon"],
+    "PermuteAndFlipDpEvent": ["epsilon"],
+    "DiscreteGaussianDpEvent": ["sigma", "sensitivity", "dimension"],
+}
+NEWER = {
+    name: getattr(google, name, None) or attr.make_class(name, fields, bases=(google.DpEvent,), frozen=True)
+    for name, fields in FIELDS.items()
+}
+
+
+@pytest.fixture(autouse=True)
+def _events_of_newer_versions(monkeypatch):
+    """The installed version of dp_accounting may not have these yet."""
+    for name, kind in NEWER.items():
+        monkeypatch.setattr(google, name, kind, raising=False)
+
+
+def newer(name, **fields):
+    return NEWER[name](**fields)
+
+
+ONE_WAY = [
+    (google.DiscreteLaplaceDpEvent(0.5, 3), DiscreteLaplaceNoise(0.5, 3)),
+    (
+        google.MixtureOfGaussiansDpEvent(2.0, [0.0, 1.0], [0.25, 0.75]),
+        GaussianMixtureShift(2.0, (0.0, 1.0), (0.25, 0.75)),
+    ),
+    (newer("EpsilonDeltaDpEvent", epsilon=1.0, delta=1e-6), PrivacyGuarantee(1.0, 1e-6)),
+    (newer("ExponentialMechanismDpEvent", epsilon=0.5), BoundedRange(0.5)),
+    (
+        newer("PermuteAndFlipDpEvent", epsilon=0.5),
+        AdditiveNoise(Laplace(scale=1.0), sensitivity=0.5, shift=(1,)),
+    ),
+    (
+        newer("DiscreteGaussianDpEvent", sigma=3.0, sensitivity=2.5, dimension=1),
+        DiscreteGaussianNoise(3.0, 2),
+    ),
+    (
+        newer("DiscreteGaussianDpEvent", sigma=3.0, sensitivity=1.4, dimension=None),
+        DiscreteGaussianNoise(3.0, 1),
+    ),
+    (google.GaussianDpEvent(5000.0), AdditiveNoise(Gaussian(std=5000.0), shift=(1,))),
+]
+
+
+@pytest.mark.parametrize(("event", "mechanism"), ONE_WAY)
+def test_an_event_that_has_an_equal_here_becomes_it(event, mechanism):
+    assert from_dp_event(event) == mechanism
+    assert from_dp_event(google.PoissonSampledDpEvent(1.0, event)) == mechanism
+
+
+def test_a_class_of_the_same_name_from_elsewhere_is_not_taken_for_the_library_s():
+    namesake = attr.make_class("GaussianDpEvent", ["noise_multiplier"], bases=(google.DpEvent,), frozen=True)
+    with pytest.raises(ValueError, match="no mechanism here means the same"):
+        from_dp_event(namesake(1.0))
+
+
+def test_randomized_response_is_about_records_that_are_replaced():
+    event = google.RandomizedResponseDpEvent(0.5, 3)
+    assert from_dp_event(event, adjacency=Adjacency.REPLACE) == RandomizedResponse(0.5, 3)
+
+
+@pytest.mark.parametrize(
+    "name", ["EpsilonDeltaDpEvent", "ExponentialMechanismDpEvent", "PermuteAndFlipDpEvent"]
+)
+def test_a_guarantee_about_a_sample_is_one_for_records_that_are_added_or_removed(name):
+    fields = {"epsilon": 1.0, "delta": 0.0} if name == "EpsilonDeltaDpEvent" else {"epsilon": 1.0}
+    event = google.PoissonSampledDpEvent(0.1, newer(name, **fields))
+    assert from_dp_event(event).rate == 0.1
+    with pytest.raises(ValueError, match="a third law"):
+        from_dp_event(event, adjacency=Adjacency.REPLACE)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        google.DiscreteLaplaceDpEvent(1.0, 0),
+        google.MixtureOfGaussiansDpEvent(1.0, [0.0], [1.0]),
+        newer("EpsilonDeltaDpEvent", epsilon=0.0, delta=0.0),
+        newer("ExponentialMechanismDpEvent", epsilon=0.0),
+        newer("PermuteAndFlipDpEvent", epsilon=0.0),
+        newer("DiscreteGaussianDpEvent", sigma=3.0, sensitivity=0.0, dimension=1),
+    ],
+)
+def test_an_event_that_moves_nothing_releases_nothing(event):
+    assert from_dp_event(google.ComposedDpEvent([event, google.LaplaceDpEvent(3.0)])) == LAPLACE
 
 
 @pytest.mark.parametrize(("event", "mechanism"), EVENTS)
@@ -104,7 +204,13 @@ def test_an_event_that_releases_nothing_is_left_out_of_a_composition():
         (google.ComposedDpEvent([]), "releases nothing"),
         (google.NonPrivateDpEvent(), "event must be private"),
         (google.GaussianDpEvent(0.0), "without noise is not private"),
-        (google.DiscreteLaplaceDpEvent(1.0, 1), "DiscreteLaplaceDpEvent"),
+        (google.ZCDpEvent(0.1), "ZCDpEvent"),
+        (google.UnsupportedDpEvent(), "no mechanism here means the same, UnsupportedDpEvent"),
+        (google.RandomizedResponseDpEvent(0.5, 3), "`REPLACE_ONE` or `REPLACE_SPECIAL`"),
+        (google.PoissonSampledDpEvent(0.1, google.MixtureOfGaussiansDpEvent(1.0, [1.0], [1.0])), "a sampled"),
+        (google.MixtureOfGaussiansDpEvent(1.0, [1.0, 2.0], [1.0]), "of one length"),
+        (newer("DiscreteGaussianDpEvent", sigma=3.0, sensitivity=2.0, dimension=2), "several integers move"),
+        (newer("EpsilonDeltaDpEvent", epsilon=-1.0, delta=0.0), "epsilon must be"),
         (google.SampledWithoutReplacementDpEvent(100, 10, google.GaussianDpEvent(1.0)), "SampledWithout"),
         (
             google.PoissonSampledDpEvent(0.1, google.SelfComposedDpEvent(google.LaplaceDpEvent(1.0), 2)),

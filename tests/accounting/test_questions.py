@@ -13,11 +13,13 @@ from ggdp import (
     Gaussian,
     GeneralizedGaussian,
     Laplace,
+    OutcomeProbabilities,
     PoissonSampled,
     delta,
     epsilon,
     privacy_curve,
 )
+from ggdp.accounting.questions import epsilon_at
 
 STEP = PoissonSampled(AdditiveNoise(GeneralizedGaussian(1.5, 2.0)), rate=0.05)
 
@@ -110,3 +112,43 @@ def test_an_epsilon_beyond_reach_is_refused_with_a_way_out():
 def test_bounds_out_of_order_cannot_be_made():
     with pytest.raises(ValueError, match="lower <= estimate <= upper"):
         Bounds(2.0, 1.0, 3.0, "by hand")
+
+
+@pytest.mark.parametrize("target", [0.5, 0.500001, 0.7, 0.95, 0.9999])
+def test_epsilon_at_a_delta_above_a_half_is_where_the_closed_form_says(target):
+    answer = epsilon_at(AdditiveNoise(Gaussian(std=0.1)), delta=target)
+    with mpmath.workdps(40):
+        mu = 1 / mpmath.mpf(Gaussian(std=0.1).std)
+
+        def closed_form(eps):
+            return mpmath.ncdf(mu / 2 - eps / mu) - mpmath.exp(eps) * mpmath.ncdf(-mu / 2 - eps / mu)
+
+        assert closed_form(mpmath.mpf(answer.upper)) <= target * (1 + 1e-12)
+        assert closed_form(mpmath.mpf(answer.lower)) >= target * (1 - 1e-12)
+    assert answer.width <= 1e-7 * answer.upper
+
+
+def test_epsilon_at_the_ends_of_delta_is_the_largest_loss_and_nothing():
+    laplace = Composed(AdditiveNoise(Laplace(scale=4.0)), times=3)
+    assert epsilon_at(laplace, delta=0.0).upper == pytest.approx(0.75, rel=1e-13)
+    assert epsilon_at(laplace, delta=1e-200).upper == pytest.approx(0.75, rel=1e-13)
+    assert epsilon_at(laplace, delta=1.0).upper == epsilon_at(laplace, delta=0.6).upper == 0.0
+    assert epsilon_at(STEP, delta=0.0).upper == math.inf
+    assert epsilon_at(laplace, delta=1e-6) == epsilon(laplace, delta=1e-6)
+
+
+def test_epsilon_at_is_infinite_above_and_finite_below_where_it_is_more_than_is_computed():
+    much = Composed(AdditiveNoise(Gaussian(std=0.02)), times=100)
+    answer = epsilon_at(much, delta=1e-6)
+    assert answer.lower <= 2000.0 < answer.upper == math.inf
+    lost = Composed(OutcomeProbabilities((0.6, 0.4), (0.0, 1.0)), times=2)  # 0.84 of the losses are infinite
+    assert epsilon_at(lost, delta=0.8).upper == math.inf
+    assert epsilon_at(lost, delta=0.85).upper < 2.0
+
+
+def test_delta_just_below_the_largest_loss_is_next_to_nothing():
+    """Two described releases, whose largest losses round: delta is at most 1 - e^(epsilon - largest)."""
+    first = OutcomeProbabilities((0.75, 0.25), (0.25, 0.75))
+    second = OutcomeProbabilities((0.6, 0.4), (0.4, 0.6))
+    largest = math.log(3.0) + math.log(1.5)
+    assert delta(Composed([(first, 1), (second, 1)]), epsilon=largest * (1 - 1e-15)).upper < 1e-13

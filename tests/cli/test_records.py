@@ -24,6 +24,8 @@ LINES = {
     "simulate-argmax": ("--epsilon", "1", "--delta", "1e-5", "--histograms", "5", "--points", "3"),
     "pate": ("votes.csv", "--beta", "2", "--epsilon", "8", "--delta", "1e-5"),
     "train": ("--task", "adult", "--synthetic", "--beta", "2", "--epsilon", "2", "--steps", "8"),
+    "audit": ("--task", "adult", "--synthetic", "--beta", "2", "--epsilon", "2", "--steps", "8",
+        "--canaries", "20"),
 }  # fmt: skip
 """A line for each command that has --json."""
 

@@ -68,8 +68,40 @@ TRAINED = {
     "caveats": [],
 }
 CALIBRATED = calibration_record(Calibrated(ONE.step, 1.0, 10, 1e-5, ANSWER, True), 1.3, Adjacency.ADD_REMOVE)
+AUDITED = {
+    "task": "digits",
+    "synthetic": False,
+    "seeded": False,
+    "method": "one-run",
+    "assumes": "nothing",
+    "confidence": 0.95,
+    "delta": 1e-6,
+    "lower_epsilon": 0.9,
+    "epsilon": {"lower": 1.9, "estimate": 2.0, "upper": 2.1},
+    "certified_by": "made up",
+    "is_consistent": True,
+    "num_canaries": 100,
+    "num_guesses": 50,
+    "num_correct": 40,
+    "beta": 2.0,
+    "scale": 3.0,
+    "clip_norm": 1.0,
+    "norm": 2.0,
+    "rate": 0.1,
+    "steps": 10,
+    "dimension": 110,
+    "scores": {"edges": [-1.0, 0.0, 1.0], "included": [20, 30], "left_out": [30, 20]},
+    "noise_check": {
+        "passed": True,
+        "level": 1e-6,
+        "steps": 10,
+        "values": 1000,
+        "tests": [{"name": "tails", "p_value": 0.5, "where": "everywhere"}],
+    },
+}
 WEIGHT = {"beta": 1.0, "log_tail_weight": -3.0}
 RECORDS = {
+    "audit": AUDITED,
     "epsilon": epsilon_record(ONE, 1e-6, ANSWER),
     "delta": delta_record(ONE, 1.0, Bounds(0.1, 0.2, 0.3, "made up")),
     "curve": CURVE,
@@ -293,3 +325,20 @@ def test_an_unknown_record_is_told_what_is_known():
 def test_of_several_the_damaged_one_is_named():
     with pytest.raises(ValueError, match=r"results\[1\].rate must be a number in \(0, 1\], got 7"):
         reports_of(whole("curve", CURVE, CURVE | {"rate": 7}))
+
+
+def test_an_audit_that_contradicts_its_claim_warns_and_never_guarantees():
+    report = report_of(AUDITED, "audit")
+    assert report.guarantee is None
+    assert report.warnings == ()
+    contradicted = {**AUDITED, "lower_epsilon": 2.5, "is_consistent": False}
+    assert "CONTRADICTION: the attack shows epsilon >= 2.5" in report_of(contradicted, "audit").warnings[0]
+    failed = damaged(AUDITED, ("noise_check", "tests", 0, "p_value"), 1e-9)
+    failed = damaged(failed, ("noise_check", "passed"), False)
+    assert "FAILED: tails (everywhere)" in report_of(failed, "audit").warnings[0]
+
+
+@pytest.mark.parametrize("path", [("is_consistent",), ("noise_check", "passed")])
+def test_an_audit_whose_verdict_is_not_that_of_its_numbers_is_refused(path):
+    with pytest.raises(ValueError, match="must be true, as"):
+        report_of(damaged(AUDITED, path, False), "audit")

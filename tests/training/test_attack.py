@@ -56,15 +56,19 @@ def trained(setting, *, with_canary, seed):
         generator=torch.Generator().manual_seed(seed),
     )
     seen = []
-    while len(seen) < total:
-        for (inputs,) in private.data_loader:
-            if len(seen) % setting.steps == 0:
-                nn.init.zeros_(model.weight)  # a new run
-            before = model.weight[0, 0].item()
-            private.optimizer.zero_grad()
-            (-model(inputs)).mean().backward()
-            private.optimizer.step()
-            seen.append((model.weight[0, 0].item() - before) * private.plan.expected_batch_size)
+
+    def note(*_):
+        """Every step is seen, also those of empty batches, which the loader has taken."""
+        seen.append(-model.weight.grad[0, 0].item() * private.plan.expected_batch_size)
+        if len(seen) % setting.steps == 0:
+            nn.init.zeros_(model.weight)  # a new run
+
+    nn.init.zeros_(model.weight)
+    private.optimizer.register_step_post_hook(note)
+    for (inputs,) in private.data_loader.batches(total):
+        private.optimizer.zero_grad()
+        (-model(inputs)).mean().backward()
+        private.optimizer.step()
     return private.plan, np.reshape(seen[:total], (NUM_RUNS, setting.steps))
 
 

@@ -48,5 +48,71 @@ def test_noise_is_added_once_in_total_and_not_once_per_process(outcomes):
     assert stats.kstest(first, stats.norm(scale=0.5 * 2**0.5).cdf).pvalue < 1e-4
 
 
-def test_what_goes_wrong_in_one_process_is_heard_in_both(outcomes):
-    assert all("no process takes this step" in outcome["bad"] for outcome in outcomes)
+@pytest.mark.parametrize(
+    ("case", "kind", "message"),
+    [
+        ("bad", "NonFiniteGradientError", "are NaN or infinite"),
+        ("changed", "ParameterError", "the optimizer would move parameter"),
+        ("part", "ZeroDivisionError", "division by zero"),
+        ("loss", "RuntimeError", "no memory left"),
+    ],
+)
+def test_an_error_in_one_process_ends_all_of_them_with_its_message_before_anything_is_recorded(
+    outcomes, case, kind, message
+):
+    other, own = ([each] if isinstance(each, str) else each for each in (o[case] for o in outcomes))
+    assert own[0].startswith(f"{kind}: ")
+    assert other[0].startswith(f"OtherProcessError: process 1 could not go on, so no process does: {kind}: ")
+    assert message in own[0]
+    assert message in other[0]
+    assert all(recorded == 0 for recorded in (*own[1:], *other[1:]))
+
+
+@pytest.mark.parametrize("case", ["bad", "changed"])
+def test_after_an_error_in_one_process_no_process_goes_on(outcomes, case):
+    assert all("the run has ended in all processes" in outcome[case][0] for outcome in outcomes)
+
+
+def test_bad_examples_of_one_process_are_left_out_and_counted_in_both(outcomes):
+    assert [outcome["left out"] for outcome in outcomes] == [("", 1, 10)] * 2
+
+
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        (
+            "unequal shards",
+            "number of examples, got 40 in process 0 and 20 in process 1; give every process ",
+        ),
+        ("equal shards", "a digest of the examples, got"),
+        ("noise", "noise of the plan, got"),
+        ("model", "parameters, got"),
+        ("clipping", "clipping, got"),
+    ],
+)
+def test_processes_that_were_given_different_things_refuse(outcomes, case, message):
+    for outcome in outcomes:
+        assert outcome["disagreements"][case].startswith("ValueError: the processes must agree on ")
+        assert message in outcome["disagreements"][case]
+
+
+def test_a_mistake_in_one_process_is_told_to_the_other(outcomes):
+    first, second = (outcome["disagreements"]["mistake"] for outcome in outcomes)
+    assert second.startswith("ValueError: delta must be")
+    assert first.startswith("OtherProcessError: process 1 could not go on")
+    assert "delta must be" in first
+
+
+def test_a_process_without_examples_takes_part_in_every_step(outcomes):
+    (first, steps, weight), (second, other_steps, other_weight) = (outcome["empty"] for outcome in outcomes)
+    assert 0 < first < steps == other_steps == 20
+    assert second == 0
+    assert torch.equal(weight, other_weight)
+
+
+def test_a_run_of_two_processes_is_resumed_from_one_set_of_files(outcomes):
+    (weight, rows, files, recorded), (other_weight, *other) = (outcome["resumed"] for outcome in outcomes)
+    assert torch.equal(weight, other_weight)
+    assert [rows, files, recorded] == other
+    assert (rows, recorded) == ([3, 6, 9], 9)
+    assert files == ["checkpoint.pt", "ledger.json", "lock"]

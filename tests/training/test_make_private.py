@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """make_private: the loop of a user, what a step does to the last digit, and what is refused."""
 
+import copy
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -14,7 +16,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from ggdp import GeneralizedGaussian
 from ggdp.accounting.budget import BudgetExceededError
 from ggdp.torch import add_noise_, make_private
-from ggdp.training import NonFiniteGradientError, NotPoissonError, UnsupportedModelError
+from ggdp.training import NonFiniteGradientError, NotPoissonError, ParameterError, UnsupportedModelError
+from ggdp.training import optimizer as training_optimizer
 from ggdp.training.poisson_batches import poisson_positions
 from ggdp.training.randomness import Randomness
 from training.models import blobs, generator, plain_parts, small_net
@@ -113,11 +116,14 @@ def test_every_logical_step_is_in_the_ledger_whatever_its_parts():
     assert private.accountant.epsilon(delta=1e-6).upper == private.plan.epsilon(10).upper
 
 
-def test_a_scheduler_and_any_optimizer_work_as_usual():
+@pytest.mark.parametrize("before", [True, False])
+def test_a_scheduler_and_any_optimizer_work_as_usual(before):
     model, _, loader = plain_parts()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    settings = {"step_size": 1, "gamma": 0.5}
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, **settings) if before else None
     private = private_parts(parts=(model, optimizer, loader))
-    scheduler = torch.optim.lr_scheduler.StepLR(private.optimizer, step_size=1, gamma=0.5)
+    scheduler = scheduler or torch.optim.lr_scheduler.StepLR(private.optimizer, **settings)
     train(private, 10)
     scheduler.step()
     assert optimizer.param_groups[0]["lr"] == 0.05
@@ -150,14 +156,38 @@ def test_frozen_parameters_are_neither_moved_nor_counted():
     assert private.plan.dimension == 8 * 2 + 2
 
 
-def test_an_empty_batch_still_releases_noise():
-    private = private_parts(rate=1e-4, epochs=None, steps=3)
-    before = [parameter.clone() for parameter in private.model.parameters()]
-    train(private, 3)
-    assert private.optimizer.num_steps == 3
-    moved = [not torch.equal(old, new) for old, new in zip(before, private.model.parameters(), strict=True)]
-    assert all(moved)
-    assert all(torch.isfinite(parameter).all() for parameter in private.model.parameters())
+class Reshaping(nn.Linear):
+    """A layer that fails on no examples, as attention in many libraries does."""
+
+    def forward(self, inputs):
+        return super().forward(inputs.reshape(len(inputs), -1))
+
+
+def test_an_empty_batch_releases_noise_and_the_model_is_not_called():
+    model = Reshaping(6, 2)
+    with pytest.raises(RuntimeError, match="0 elements"):
+        model(torch.empty(0, 6))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    loader = DataLoader(blobs(), batch_size=40)
+    settings = {"noise": 2.0, "rate": 0.002, "epochs": None, "steps": 40, "parts": (model, optimizer, loader)}
+    unlimited = private_parts(**settings)
+    unlimited.detach()
+    budget = unlimited.plan.epsilon(35).upper
+    private = private_parts(max_epsilon=budget, **settings)
+    moved, sizes = [], []
+    private.optimizer.register_step_post_hook(lambda *_: moved.append(model.weight.grad.clone()))
+    for inputs, labels in private.data_loader.batches(30):
+        sizes.append(len(inputs))
+        private.optimizer.zero_grad()
+        functional.cross_entropy(model(inputs), labels).backward()
+        private.optimizer.step()
+    assert min(sizes) >= 1
+    assert len(sizes) < private.optimizer.num_steps == len(private.accountant) == len(moved) == 30
+    assert all(each.abs().min() > 0 for each in moved)
+    with pytest.raises(BudgetExceededError):  # raised by the loader, on whose way the step is taken
+        train(private, math.inf)
+    assert len(private.accountant) == 35
+    assert private.accountant.epsilon(delta=1e-6).upper <= budget
 
 
 def test_runs_differ_without_a_seed_and_agree_with_one():
@@ -196,12 +226,51 @@ def test_a_model_that_saw_other_examples_than_the_loader_gave_is_refused():
     assert len(private.accountant) == 0
 
 
+def test_an_example_whose_gradient_is_not_finite_counts_as_none_and_raises_nothing():
+    ends = []
+    for spoiled in (math.nan, math.inf, None):
+        model, optimizer, _ = plain_parts()
+        inputs, labels = blobs()[:]
+        if spoiled is None:  # examples whose gradient is zero in every layer: the same sum
+            inputs[::10], loss = 0.0, lambda output, target: masked(output, target)
+        else:
+            inputs[::10, 2], loss = spoiled, functional.cross_entropy
+        loader = DataLoader(TensorDataset(inputs, labels), batch_size=400)
+        private = private_parts(parts=(model, optimizer, loader), steps=1, epochs=None)
+        for batch, target in private.data_loader:
+            loss(model(batch), target).backward()
+            private.optimizer.step()
+        assert private.optimizer.num_zeroed == (0 if spoiled is None else 40)
+        assert len(private.accountant) == 1
+        ends.append(model[0].weight.detach().clone())
+    torch.testing.assert_close(ends[0], ends[2], rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(ends[1], ends[2], rtol=1e-4, atol=1e-6)
+
+
+def masked(output, target):
+    """The mean loss in which every tenth example has no part."""
+    losses = functional.cross_entropy(output, target, reduction="none")
+    return (losses * (torch.arange(len(losses)) % 10 != 0)).mean()
+
+
+@pytest.mark.parametrize("size", [math.nan, -math.inf, 1e19])
+def test_a_run_whose_parameters_are_no_longer_of_use_spends_nothing_more(size):
+    private = private_parts()
+    train(private, 2)
+    with torch.no_grad():
+        private.model[2].bias[1] = size
+    with pytest.raises(ParameterError, match=r"'2\.bias' is NaN or infinite"):
+        train(private, 4)
+    assert len(private.accountant) == 2
+
+
 def test_a_gradient_that_is_not_finite_is_refused_before_anything_is_released():
     model, optimizer, _ = plain_parts()
     inputs, labels = blobs()[:]
     inputs[::3, 2] = math.nan
     private = private_parts(
-        parts=(model, optimizer, DataLoader(TensorDataset(inputs, labels), batch_size=100))
+        parts=(model, optimizer, DataLoader(TensorDataset(inputs, labels), batch_size=100)),
+        non_finite="refuse",
     )
     before = model[0].weight.clone()
     with pytest.raises(NonFiniteGradientError):
@@ -227,12 +296,188 @@ def test_parameters_from_elsewhere_and_parameters_forgotten_are_refused():
         private_parts(parts=(model, partial, loader))
 
 
+def test_an_optimizer_that_needs_a_closure_is_refused():
+    model, _, loader = plain_parts()
+    with pytest.raises(ValueError, match="closure, got LBFGS"):
+        private_parts(parts=(model, torch.optim.LBFGS(model.parameters()), loader))
+
+
 def test_a_closure_and_new_parameters_are_refused():
     private = private_parts()
     with pytest.raises(ValueError, match="closure"):
         private.optimizer.step(lambda: 0.0)
     with pytest.raises(ValueError, match="cannot be added"):
         private.optimizer.add_param_group({"params": []})
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_sums_and_noise_are_in_float32_whatever_the_dtype_of_the_parameters(dtype):
+    """4096 gradients of 1 each, 64 at a time: a sum in bfloat16 stays at 256 for ever."""
+    model = nn.Linear(1, 1, bias=False).to(dtype)
+    nn.init.zeros_(model.weight)
+    data = DataLoader(TensorDataset(torch.ones(4096, 1, dtype=dtype)), batch_size=4096)
+    private = make_private(
+        model,
+        torch.optim.SGD(model.parameters(), lr=1.0),
+        data,
+        2.0,
+        2.0,
+        noise_multiplier=0.02,
+        delta=1e-6,
+        steps=1,
+        physical_batch_size=64,
+        generator=generator(1),
+    )
+    drawn = []
+
+    def noisy(tensors, noise, *, generator):
+        drawn.extend((tensor.dtype, tensor.clone()) for tensor in tensors)
+        return add_noise_(tensors, noise, generator=generator)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training_optimizer, "add_noise_", noisy)
+        for (inputs,) in private.data_loader:
+            (-model(inputs)).mean().backward()
+            private.optimizer.step()
+    ((precision, total),) = drawn
+    assert precision == torch.float32
+    assert total.item() == pytest.approx(-4096, rel=1e-2)
+    assert model.weight.grad.dtype == dtype
+    assert model.weight.item() == pytest.approx(1.0, rel=1e-2)
+
+
+def unfreeze(private):
+    private.model[0].weight.requires_grad_(True)
+
+
+def add_a_group(private):
+    private.optimizer.inner.add_param_group({"params": [with_a_gradient()]})
+
+
+def append_to_a_group(private):
+    private.optimizer.param_groups[0]["params"].append(with_a_gradient())
+
+
+def append_a_frozen_one_with_a_gradient(private):
+    private.optimizer.param_groups[0]["params"].append(with_a_gradient().requires_grad_(False))
+
+
+def with_a_gradient():
+    parameter = nn.Parameter(torch.zeros(3))
+    parameter.grad = torch.ones(3)
+    return parameter
+
+
+def freeze(private):
+    private.model[2].bias.requires_grad_(False)
+
+
+def replace_a_layer(private):
+    private.model[2] = nn.Linear(8, 2)
+
+
+def add_a_layer(private):
+    private.model.append(nn.Linear(2, 2))
+
+
+def take_out_of_its_group(private):
+    private.optimizer.param_groups[0]["params"].pop()
+
+
+def change_a_shape(private):
+    private.model[2].bias.data = torch.zeros(1)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (unfreeze, "'0.weight' is trainable and was not"),
+        (add_a_group, r"would move parameter 'of shape \(3,\)'"),
+        (append_to_a_group, "would move parameter"),
+        (append_a_frozen_one_with_a_gradient, "would move parameter"),
+        (freeze, "'2.bias' was frozen"),
+        (replace_a_layer, "'2.weight' of the model was replaced"),
+        (add_a_layer, "'3.weight' is trainable and was not"),
+        (take_out_of_its_group, "'2.bias' has left the optimizer"),
+        (change_a_shape, r"'2.bias' had shape \(2,\), got \(1,\)"),
+    ],
+)
+def test_a_step_that_would_move_other_parameters_than_were_noised_is_refused(change, named):
+    model = small_net()
+    model[0].weight.requires_grad_(False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    private = private_parts(parts=(model, optimizer, DataLoader(blobs(), batch_size=40)))
+    train(private, 2)
+    batch, target = next(iter(private.data_loader))
+    functional.cross_entropy(model(batch), target).backward()
+    change(private)
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    with pytest.raises(ParameterError, match=named):
+        private.optimizer.step()
+    assert all(torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))
+    assert len(private.accountant) == private.optimizer.num_steps == 2
+
+
+@pytest.mark.parametrize("inner", [True, False])
+def test_step_hooks_run_once_per_logical_step_and_see_the_noisy_mean(inner):
+    private = private_parts(physical_batch_size=9)
+    target, calls = private.optimizer.inner if inner else private.optimizer, []
+    weight = private.model[0].weight
+    target.register_step_pre_hook(lambda *rest: calls.append((rest[0], weight.clone(), weight.grad.clone())))
+    handle = target.register_step_post_hook(lambda *rest: calls.append((rest[0], weight.clone(), None)))
+    train(private, 2)
+    assert [call[0] for call in calls] == [target] * 4
+    torch.testing.assert_close(calls[1][1], calls[0][1] - 0.5 * calls[0][2])
+    handle.remove()
+    train(private, 3)
+    assert len(calls) == 5
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_copy_is_refused_and_the_optimizer_steps_on(copied):
+    private = private_parts()
+    with pytest.raises(TypeError, match="not copied or pickled"):
+        copied(private.optimizer)
+    train(private, 2)
+    assert private.optimizer.num_steps == 2
+
+
+@pytest.mark.parametrize("unscaled", [False, True])
+def test_a_gradient_scaler_is_refused_by_name_unless_it_does_nothing(unscaled):
+    private = private_parts()
+    batch, target = next(iter(private.data_loader))
+    scaler = torch.amp.GradScaler("cpu")
+    scaler.scale(torch.zeros(1))
+    functional.cross_entropy(private.model(batch), target).backward()
+    if unscaled:
+        scaler.unscale_(private.optimizer)
+    with pytest.raises(TypeError, match=r"GradScaler cannot step a private optimizer.*bfloat16"):
+        scaler.step(private.optimizer)
+    assert len(private.accountant) == 0
+    private = private_parts()
+    batch, target = next(iter(private.data_loader))
+    off = torch.amp.GradScaler("cpu", enabled=False)
+    off.scale(functional.cross_entropy(private.model(batch), target)).backward()
+    off.step(private.optimizer)
+    assert len(private.accountant) == 1
+
+
+def test_accelerate_prepares_private_objects_and_its_own_loader_is_refused_with_the_way_out():
+    accelerate = pytest.importorskip("accelerate")
+    accelerator = accelerate.Accelerator(cpu=True)
+    ends = []
+    for prepare in (lambda *parts: parts, accelerator.prepare):
+        private = private_parts()
+        model, optimizer, loader = prepare(private.model, private.optimizer, private.data_loader)
+        for inputs, labels in loader:
+            optimizer.zero_grad()
+            functional.cross_entropy(model(inputs), labels).backward()
+            optimizer.step()
+        assert len(private.accountant) == 10
+        ends.append(private.model[0].weight)
+    assert torch.equal(*ends)
+    with pytest.raises(ValueError, match="call make_private before prepare"):
+        private_parts(parts=accelerator.prepare(*plain_parts()))
 
 
 def test_a_batch_given_up_half_way_does_not_leak_into_the_next_one():
@@ -273,7 +518,8 @@ def test_a_batch_with_a_part_refused_is_not_released():
     inputs, labels = blobs()[:]
     inputs[3] = math.nan
     loader = DataLoader(TensorDataset(inputs, labels), batch_size=400)
-    private = private_parts(parts=(model, optimizer, loader), physical_batch_size=50, steps=1, epochs=None)
+    settings = {"physical_batch_size": 50, "steps": 1, "epochs": None, "non_finite": "refuse"}
+    private = private_parts(parts=(model, optimizer, loader), **settings)
     for batch, target in private.data_loader:
         functional.cross_entropy(model(batch), target).backward()
         refusal = NonFiniteGradientError if private.data_loader.clock.open.is_first else NotPoissonError

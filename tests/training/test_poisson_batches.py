@@ -1,11 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Poisson batches: the law, the parts, the processes, and what is refused."""
 
+import os
+import random
+
 import numpy as np
 import pytest
 import torch
 from scipy import stats
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, WeightedRandomSampler
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 from ggdp import secure_generator
 from ggdp.training.plan import plan_training
@@ -20,11 +31,34 @@ from ggdp.training.randomness import Randomness
 from training.models import blobs, generator
 
 
-def loader(dataset, rate=0.1, **options):
+def loader(dataset, rate=0.1, physical_batch_size=None, rank=0, world_size=1, stepper=None, **options):
     plan = plan_training(
         2.0, clip_norm=1.0, num_examples=len(dataset), dimension=1, delta=1e-6, rate=rate, steps=10, scale=1.0
     )
-    return PoissonBatches(dataset, plan, Randomness.of(generator(3)), StepClock(), **options)
+    clock = StepClock()
+    clock.stepper = stepper
+    return PoissonBatches(
+        DataLoader(dataset, batch_size=2, **options),
+        plan,
+        Randomness.of(generator(3)),
+        clock,
+        physical_batch_size=physical_batch_size,
+        rank=rank,
+        world_size=world_size,
+    )
+
+
+class Steps:
+    """Stands for the optimizer: notes the steps that the loader has it take."""
+
+    def __init__(self):
+        self.taken, self.told = 0, []
+
+    def step_without_examples(self):
+        self.taken += 1
+
+    def tell_others(self, error):
+        self.told.append(error)
 
 
 def counts(rate, num=200, draws=4000, seed=5):
@@ -68,12 +102,12 @@ def test_rate_one_takes_everything_and_a_secure_generator_will_do():
     assert 300 < len(poisson_positions(10_000, 0.05, source)) < 700
 
 
-def test_a_pass_has_one_batch_per_step_and_empty_ones_are_among_them():
-    batches = list(loader(blobs(20), rate=0.02))
-    assert len(batches) == 50
-    sizes = [len(inputs) for inputs, _ in batches]
-    assert 0 in sizes
-    assert all(inputs.shape[1:] == (6,) and len(labels) == len(inputs) for inputs, labels in batches)
+def test_a_pass_has_one_batch_or_one_step_of_its_own_per_step():
+    steps = Steps()
+    batches = list(loader(blobs(20), rate=0.02, stepper=steps))
+    assert len(batches) + steps.taken == 50
+    assert steps.taken > 20
+    assert all(inputs.shape[1:] == (6,) and len(labels) == len(inputs) > 0 for inputs, labels in batches)
 
 
 def test_large_batches_come_in_parts_of_bounded_size_that_know_their_place():
@@ -98,12 +132,84 @@ class Shapes(Dataset):
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
-def test_any_dataset_is_batched_by_its_collate_function_and_empty_batches_have_its_shapes(num_workers):
-    batches = list(loader(Shapes(), rate=0.05, num_workers=num_workers))
-    assert len(batches) == 20
-    assert any(len(batch["x"]) == 0 for batch in batches)
+def test_any_dataset_is_batched_by_its_collate_function_and_empty_batches_become_steps(num_workers):
+    steps = Steps()
+    batches = list(loader(Shapes(), rate=0.05, stepper=steps, num_workers=num_workers))
+    assert len(batches) + steps.taken == 20
+    assert min(len(batches), steps.taken) > 3
     assert all(batch["x"].shape == (len(batch["y"]), 2) for batch in batches)
     assert all(torch.equal(batch["x"][:, 0], batch["y"].float()) for batch in batches)
+
+
+def test_steps_of_empty_batches_are_taken_in_their_place():
+    """What a loop sees and what the loader has stepped, in order, are the batches as they were drawn."""
+    order = []
+    steps = Steps()
+    steps.step_without_examples = lambda: order.append(0)
+    for inputs, _ in loader(blobs(12), rate=0.05, stepper=steps):
+        order.append(len(inputs))
+    source = Randomness.of(generator(3))
+    assert order == [len(poisson_positions(12, 0.05 * (1 - 2**-40), source)) for _ in range(20)]
+
+
+class Noted(Dataset):
+    """Examples that say where they were loaded, and what augmentation drew."""
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        worker = torch.utils.data.get_worker_info()
+        place = -1 if worker is None else worker.id
+        mark = -1 if worker is None else getattr(worker.dataset, "mark", -1)
+        drawn = torch.tensor([np.random.randint(2**31), random.getrandbits(31)])  # noqa: NPY002
+        return os.getpid(), place, mark, torch.cat([drawn, torch.randint(2**31, (1,))])
+
+
+def mark_dataset(worker_id):
+    torch.utils.data.get_worker_info().dataset.mark = 7 + worker_id
+
+
+def test_settings_of_the_data_loader_reach_its_workers():
+    private = loader(
+        Noted(),
+        rate=0.3,
+        num_workers=2,
+        worker_init_fn=mark_dataset,
+        persistent_workers=True,
+        prefetch_factor=1,
+        timeout=60,
+        multiprocessing_context="fork",
+    )
+    passes = [list(private) for _ in range(2)]
+    places = [{tuple(row[:3]) for batch in one for row in zip(*batch, strict=True)} for one in passes]
+    places = [{(int(pid), int(place), int(mark)) for pid, place, mark in one} for one in places]
+    assert places[0] == places[1]  # the same two processes in both passes
+    assert {(place, mark) for _, place, mark in places[0]} == {(0, 7), (1, 8)}
+    made = private._loader
+    assert (made.prefetch_factor, made.timeout, made.persistent_workers) == (1, 60, True)
+
+
+def test_workers_of_all_processes_and_passes_augment_independently():
+    draws = []
+    for rank in range(2):
+        torch.manual_seed(0)  # as many scripts do, in every process
+        private = loader(Noted(), rate=0.5, rank=rank, world_size=2, num_workers=2)
+        for _ in range(2):
+            draws += [row for batch in private for row in batch[3]]
+    for column in torch.stack(draws).T:
+        assert len(column.unique()) == len(column) > 60
+
+
+def test_an_error_of_the_dataset_is_told_to_the_other_processes():
+    class Broken(Shapes):
+        def __getitem__(self, index):
+            raise OSError("the disk is gone")
+
+    steps = Steps()
+    with pytest.raises(OSError, match="disk"):
+        list(loader(Broken(), rate=0.5, stepper=steps))
+    assert [str(error) for error in steps.told] == ["the disk is gone"]
 
 
 def test_processes_sample_disjoint_parts_whose_union_is_the_whole():
@@ -128,6 +234,11 @@ def test_a_clock_gives_a_batch_once():
         clock.take()
 
 
+class OwnIteration(DataLoader):
+    def __iter__(self):
+        yield from ()
+
+
 class Stream(IterableDataset):
     def __iter__(self):
         yield 1
@@ -140,6 +251,13 @@ class Stream(IterableDataset):
         (DataLoader(blobs(4), sampler=WeightedRandomSampler([1.0] * 4, 4)), "WeightedRandomSampler"),
         (DataLoader(TensorDataset(torch.empty(0))), "empty dataset"),
         ([1, 2], "DataLoader"),
+        (OwnIteration(blobs(4)), "OwnIteration"),
+        (DataLoader(blobs(4), batch_sampler=[[0, 1], [2, 3]]), "the batch_sampler list"),
+        (DataLoader(blobs(4), batch_size=None), "batch_size=None"),
+        (DataLoader(blobs(4), drop_last=True), "drop_last"),
+        (DataLoader(blobs(4), in_order=False), "in_order"),
+        (DataLoader(blobs(4), sampler=RandomSampler(blobs(4), num_samples=2)), "RandomSampler"),
+        (DataLoader(blobs(4), sampler=SequentialSampler(range(2))), "SequentialSampler"),
     ],
 )
 def test_a_loader_that_chooses_otherwise_is_refused(wrong, named):

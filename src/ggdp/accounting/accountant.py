@@ -6,10 +6,9 @@ import threading
 from typing import Any, Self
 
 from ggdp import arguments
-from ggdp.accounting import general, ledger_format, questions, vector
+from ggdp.accounting import ledger_format, questions
 from ggdp.accounting.bounds import Bounds
 from ggdp.accounting.budget import LEAST_DELTA, MOST_DELTA, MOST_EPSILON, Budget, BudgetExceededError
-from ggdp.accounting.described import described_directions, is_described
 from ggdp.accounting.integer_search import largest_that_fits
 from ggdp.accounting.ledger_format import Counts, total_of
 from ggdp.mechanisms import Adjacency, Composed, Mechanism
@@ -212,7 +211,7 @@ class Accountant:
                 "Accountant.from_state_dict(state) takes both from the state"
             )
         if counts:
-            _check(Composed(counts.items()), adjacency)
+            questions.check(Composed(counts.items()), adjacency)
         with self._lock:
             self._counts, self._cleared, self._ahead = counts, {}, _FIRST_BLOCK
             self._answers, self._floors = {}, {}
@@ -238,7 +237,7 @@ class Accountant:
         after = dict(self._counts)
         for step, times in added.parts:
             if step not in after:
-                _check(step, self._adjacency)
+                questions.check(step, self._adjacency)
             after[step] = after.get(step, 0) + times
         return after
 
@@ -314,19 +313,7 @@ class Accountant:
             return math.inf
 
     def _pure_epsilon(self, counts: Counts) -> float:
-        """The largest loss there is."""
-        mechanism = Composed(counts.items())
-        if is_described(mechanism):
-            return general.largest_loss(mechanism, self._adjacency)
-        return vector.largest_loss(mechanism, self._adjacency)
-
-
-def _check(mechanism: Mechanism, adjacency: Adjacency) -> None:
-    """Refuse what the accountant does not cover."""
-    if is_described(mechanism):
-        described_directions(mechanism, adjacency)
-    else:
-        vector.check(mechanism, adjacency)
+        return questions.largest_loss_of(Composed(counts.items()), self._adjacency)
 
 
 def _ask(counts: Counts, kind: str, at: float, adjacency: Adjacency) -> Bounds:

@@ -11,8 +11,9 @@ from ggdp.accounting.tilt import Parts
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, Mechanism, PoissonSampled
 from ggdp.mechanisms.custom import CustomMechanism
 from ggdp.privacy_loss.cells import Atoms, Cells
-from ggdp.privacy_loss.custom import DensityNoise, cells_of
+from ggdp.privacy_loss.custom import Replaceable, cells_of
 from ggdp.privacy_loss.dominating import MOST_TIMES, directions
+from ggdp.privacy_loss.loss_cdf import LossCdf
 
 _UNIT_ROUNDOFF = 2.0**-53
 
@@ -97,13 +98,18 @@ def _enclosed(
     inner, rate = (step.mechanism, step.rate) if isinstance(step, PoissonSampled) else (step, 1.0)
     assert isinstance(inner, CustomMechanism)
     if direction is Adjacency.REPLACE:
-        if not isinstance(inner, DensityNoise):
+        if not isinstance(inner, Replaceable):
             raise ValueError(
                 "adjacency must be 'add-remove', 'add' or 'remove' for a mechanism described with and "
                 "without a record, got 'replace'; describe the two laws of the "
                 "replacement, and ask for 'add-remove'"
             )
         inner, rate = inner.replaced(rate), 1.0
+    if isinstance(inner, LossCdf) and (direction is not Adjacency.REMOVE or rate < 1.0):
+        raise ValueError(
+            "adjacency must be 'remove' and rate 1 for a loss known by its distribution function with the "
+            f"record alone, got {direction.value!r} and {rate:g}; give both laws as LossSurvival"
+        )
     cells = _cells(inner).sampled(rate)
     cells = cells.reversed if direction is Adjacency.ADD else cells
     return Part(cells.above(), cells.below(), times)

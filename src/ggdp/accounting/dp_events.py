@@ -1,17 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
 """To and from the events of Google's `dp_accounting`, in the optional extra `interop`.
 
+`ggdp.dp_accounting.GGAccountant` is an accountant of that library, which answers for these events.
+
 | event | mechanism | the same because |
 |---|---|---|
 | `GaussianDpEvent(sigma)` | `AdditiveNoise(Gaussian(std=sigma))` | l2 sensitivity 1, exact by rotation |
 | `LaplaceDpEvent(b)` | `AdditiveNoise(Laplace(scale=b))` | l1 sensitivity 1, one coordinate is worst |
+| `DiscreteLaplaceDpEvent(a, C)` | `DiscreteLaplaceNoise(a, C)` | l1 sensitivity C, one coordinate is worst |
+| `DiscreteGaussianDpEvent(sigma, C)` | `DiscreteGaussianNoise(sigma, C)` | one integer moves by C: below |
+| `MixtureOfGaussiansDpEvent` | `GaussianMixtureShift` | the same words |
+| `EpsilonDeltaDpEvent` | `PrivacyGuarantee` | the same words |
+| `ExponentialMechanismDpEvent(epsilon)` | `BoundedRange(epsilon)` | its losses are of bounded range |
+| `PermuteAndFlipDpEvent(epsilon)` | Laplace noise of scale 1, moved by epsilon | see below |
+| `RandomizedResponseDpEvent` | `RandomizedResponse` | the same words, for records that are replaced |
 | `PoissonSampledDpEvent(q, ...)` | `PoissonSampled(..., rate=q)` | the same words |
 | ... sampled twice, q then p | `rate = q * p` | independent coins multiply |
 | ... several Gaussians on one sample | one Gaussian | their sum weighted by 1/sigma^2 is sufficient |
 | `ComposedDpEvent`, `SelfComposedDpEvent` | `Composed` | the same words |
 | `NoOpDpEvent` in a composition | left out | it releases nothing |
 
-Everything else is refused with the reason. Events carry no adjacency: choose it when asking for epsilon.
+Everything else is refused with the reason.
+
+*Discrete Gaussian.* Of a vector of integers, an l2 sensitivity below sqrt(2) moves one integer, by 1. With
+a larger one a vector may move in several directions, of which none is known to be the worst; that is
+refused.
+
+*Permute and flip.* Its law depends on utilities, each of which one record moves by at most a known
+distance. By the theorem of McKenna and Sheldon (2020) it is (epsilon h)-private for utilities that differ
+by at most h times that distance, for every h. Let the utilities move along a straight line from those of
+one dataset to those of its neighbour, h from 0 to 1, and let g(h) be the probability of a set of outcomes
+on the way. Neither log g nor log(1 - g) changes faster than epsilon per unit of h. So g(1) <= e^epsilon
+g(0), and 1 - g(1) >= e^-epsilon (1 - g(0)); and if g(h) = 1/2 for some h, then g(0) >= e^(-epsilon h) / 2
+and 1 - g(1) >= e^(-epsilon (1 - h)) / 2, hence g(0) (1 - g(1)) >= e^-epsilon / 4. The best tests between
+Laplace noise of scale 1 and the same moved by epsilon attain these three bounds, so that this pair
+dominates.
 """
 
 import math
@@ -19,16 +42,46 @@ from typing import Any
 
 from ggdp import arguments
 from ggdp.distributions import Gaussian, Laplace
-from ggdp.mechanisms import AdditiveNoise, Composed, Mechanism, PoissonSampled
+from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, Mechanism, PoissonSampled
+from ggdp.mechanisms.composed import Step
+from ggdp.privacy_loss.classical import (
+    BoundedRange,
+    DiscreteGaussianNoise,
+    DiscreteLaplaceNoise,
+    GaussianMixtureShift,
+    PrivacyGuarantee,
+    RandomizedResponse,
+)
+from ggdp.privacy_loss.dominating import NOISE_MULTIPLIER
 
-Steps = list[tuple[AdditiveNoise | PoissonSampled, int]]
+Steps = list[tuple[Step, int]]
+
+SPECIAL = "replace-special"
+"""Neighbours replace a record by a special one that adds nothing to a sum: Google's third relation."""
+
+Relation = Adjacency | str
+
+NOT_PRIVATE = PrivacyGuarantee(epsilon=0.0, delta=math.nextafter(1.0, 0.0))
+"""Stands in a list of steps for one that keeps nothing private."""
 
 
-def from_dp_event(event: Any) -> Mechanism:
+class RefusedEventError(ValueError):
+    """An event has no equal here; `event` is the innermost one that has none."""
+
+    def __init__(self, event: Any, reason: str) -> None:
+        super().__init__(reason)
+        self.event = event
+
+
+def from_dp_event(event: Any, *, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> Mechanism:
     """The mechanism that a `dp_accounting.DpEvent` describes.
 
+    Args:
+        event: what was released.
+        adjacency: which neighbours the mechanism will be asked about; some events speak of certain ones only.
+
     Raises:
-        ValueError: The event has no equal here, or releases nothing.
+        ValueError: The event has no equal here, keeps nothing private, or releases nothing.
         ImportError: `dp_accounting` is not installed.
 
     >>> import dp_accounting
@@ -37,9 +90,15 @@ def from_dp_event(event: Any) -> Mechanism:
     >>> mechanism == Composed(PoissonSampled(AdditiveNoise(Gaussian(std=1.0)), rate=0.01), times=5000)
     True
     """
-    steps = _steps(_library(), event)
+    replaced = Adjacency(adjacency) is Adjacency.REPLACE
+    steps = steps_of(event, Adjacency.REPLACE if replaced else Adjacency.ADD_REMOVE)
     if not steps:
         raise ValueError("event must release something, got one that releases nothing; leave it out")
+    if any(step is NOT_PRIVATE for step, _ in steps):
+        raise ValueError(
+            "event must be private, got one that is not: an event without noise is not private, and no "
+            "epsilon is finite for it"
+        )
     if len(steps) == 1 and steps[0][1] == 1:
         return steps[0][0]
     return Composed(steps)
@@ -82,61 +141,215 @@ def _library() -> Any:
     return dp_event
 
 
-def _steps(google: Any, event: Any) -> Steps:
-    """The releases of an event with their counts; none for an event that releases nothing."""
-    match event:
-        case google.NoOpDpEvent():
-            return []
-        case google.GaussianDpEvent():
-            std = arguments.real("noise_multiplier", event.noise_multiplier, above=0.0, hint=_NO_NOISE)
-            return [(AdditiveNoise(Gaussian(std=std)), 1)]
-        case google.LaplaceDpEvent():
-            scale = arguments.real("noise_multiplier", event.noise_multiplier, above=0.0, hint=_NO_NOISE)
-            return [(AdditiveNoise(Laplace(scale=scale)), 1)]
-        case google.PoissonSampledDpEvent():
-            rate = arguments.real("sampling_probability", event.sampling_probability, least=0.0, most=1.0)
-            return _sampled(_steps(google, event.event), rate)
-        case google.SelfComposedDpEvent():
-            count = arguments.whole("count", event.count, least=0)
-            return [(step, times * count) for step, times in _steps(google, event.event)] if count else []
-        case google.ComposedDpEvent():
-            return [pair for inner in event.events for pair in _steps(google, inner)]
-        case google.NonPrivateDpEvent():
-            raise ValueError("event must be private, got NonPrivateDpEvent; no epsilon is finite for it")
-        case google.DpEvent():
-            raise ValueError(
-                f"event must be Gaussian or Laplace noise, Poisson-sampled or not, or composed of these, "
-                f"got {type(event).__name__}; no mechanism here means the same"
+def steps_of(event: Any, relation: Relation) -> Steps:
+    """The releases of an event with their counts; none for an event that releases nothing.
+
+    Raises:
+        RefusedEventError: an event has no equal here.
+        ValueError: `event` is no event at all.
+    """
+    arguments.instance("event", event, _library().DpEvent)
+    return _steps(event, relation, sampled=False)
+
+
+def _steps(event: Any, relation: Relation, *, sampled: bool) -> Steps:
+    """`sampled`: whether the event happens to a Poisson sample."""
+    kind = _kind(event)
+    try:
+        match kind:
+            case "ComposedDpEvent":
+                return [pair for inner in event.events for pair in _steps(inner, relation, sampled=sampled)]
+            case "NoOpDpEvent":
+                return []
+            case "NonPrivateDpEvent":
+                return [(NOT_PRIVATE, 1)]
+            case "SelfComposedDpEvent":
+                count = arguments.whole("count", event.count, least=0)
+                inner = _steps(event.event, relation, sampled=sampled)
+                return [(step, times * count) for step, times in inner] if count else []
+            case "PoissonSampledDpEvent":
+                rate = arguments.real("sampling_probability", event.sampling_probability, least=0.0, most=1.0)
+                return _sampled(_steps(event.event, relation, sampled=sampled or rate < 1.0), rate)
+            case _:
+                _check_sampling(kind, relation, sampled)
+                step = _release(kind, event, relation)
+                return [] if step is None else [(step, 1)]
+    except RefusedEventError:
+        raise
+    except ValueError as error:
+        raise RefusedEventError(event, str(error)) from error
+
+
+def _kind(event: Any) -> str:
+    """The name of the library's own class that an event is of (newer versions have more of them), or with its
+    module that of a class from elsewhere."""
+    library = _library()
+    owned = (kind.__name__ for kind in type(event).__mro__ if getattr(library, kind.__name__, None) is kind)
+    return next(
+        (name for name in owned if name != "DpEvent"), f"{type(event).__module__}.{type(event).__name__}"
+    )
+
+
+def _check_sampling(kind: str, relation: Relation, sampled: bool) -> None:
+    """A sum over a sample without the record is a sum without it; of other releases that is not known."""
+    if not sampled or kind in _SUMS or (kind in _GUARANTEES and relation is Adjacency.ADD_REMOVE):
+        return
+    if kind in _GUARANTEES:
+        raise ValueError(
+            f"neighboring_relation must be `ADD_OR_REMOVE_ONE` for a sampled {kind}: what it releases on a "
+            "sample without either record is a third law, which is not known"
+        )
+    raise ValueError(f"event must be one that says what it releases about a sample, got a sampled {kind}")
+
+
+_SUMS = ("GaussianDpEvent", "LaplaceDpEvent", "DiscreteLaplaceDpEvent", "DiscreteGaussianDpEvent")
+_GUARANTEES = ("EpsilonDeltaDpEvent", "ExponentialMechanismDpEvent", "PermuteAndFlipDpEvent")
+
+
+def _release(kind: str, event: Any, relation: Relation) -> Step | None:
+    """What one event releases, None for nothing."""
+    match kind:
+        case "GaussianDpEvent":
+            return _additive(Gaussian, event.noise_multiplier, relation)
+        case "LaplaceDpEvent":
+            return _additive(Laplace, event.noise_multiplier, relation)
+        case "DiscreteLaplaceDpEvent":
+            decay = arguments.real("noise_parameter", event.noise_parameter, least=0.0)
+            distance = arguments.whole("sensitivity", event.sensitivity, least=0)
+            if not distance:
+                return None
+            return DiscreteLaplaceNoise(decay, distance) if decay else NOT_PRIVATE
+        case "DiscreteGaussianDpEvent":
+            return _discrete_gaussian(event, relation)
+        case "MixtureOfGaussiansDpEvent":
+            return _mixture(event, relation)
+        case "RandomizedResponseDpEvent":
+            return _response(event, relation)
+        case "EpsilonDeltaDpEvent":
+            delta = arguments.real("delta", event.delta, least=0.0, most=1.0)
+            guarantee = PrivacyGuarantee(event.epsilon, delta) if delta < 1.0 else NOT_PRIVATE
+            return guarantee if guarantee != PrivacyGuarantee(0.0, 0.0) else None
+        case "ExponentialMechanismDpEvent":
+            epsilon = arguments.real("epsilon", event.epsilon, least=0.0)
+            return BoundedRange(epsilon) if epsilon else None
+        case "PermuteAndFlipDpEvent":
+            epsilon = arguments.real("epsilon", event.epsilon, least=0.0)
+            return (
+                AdditiveNoise(Laplace(scale=1.0), sensitivity=epsilon, shift=((1.0, 1),)) if epsilon else None
             )
         case _:
-            arguments.instance("event", event, google.DpEvent)
-            raise AssertionError("unreachable")
+            reason = _REFUSED.get(kind, "no mechanism here means the same")
+            raise RefusedEventError(
+                event, f"event must be one of those that have an equal here: {reason}, {kind}"
+            )
 
 
-_NO_NOISE = "an event without noise is not private"
+_REFUSED = {
+    "SampledWithReplacementDpEvent": "batches of fixed size have no worst pair that is proved here",
+    "SampledWithoutReplacementDpEvent": "batches of fixed size have no worst pair that is proved here",
+    "TruncatedSubsampledGaussianDpEvent": "batches of bounded size have no worst pair that is proved here",
+    "SingleEpochTreeAggregationDpEvent": "trees are not known here; RdpAccountant knows them",
+    "ZCDpEvent": "a bound on Renyi divergences does not name a worst pair; RdpAccountant is made for it",
+    "RepeatAndSelectDpEvent": "a random number of repetitions has no worst pair; RdpAccountant has a bound",
+}
+
+
+def _additive(noise: Any, multiplier: float, relation: Relation) -> Step:
+    """Noise on a sum that one record moves by at most 1, in the norm in which one coordinate is the worst."""
+    multiplier = arguments.real("noise_multiplier", multiplier, least=0.0)
+    if multiplier == 0.0:
+        return NOT_PRIVATE
+    released = noise(multiplier)
+    if released.scale <= NOISE_MULTIPLIER.most * math.sqrt(2.0) or relation is Adjacency.REPLACE:
+        return AdditiveNoise(released)
+    return AdditiveNoise(released, shift=((1.0, 1),))  # the same, named: shifts may be as small as one likes
+
+
+def _discrete_gaussian(event: Any, relation: Relation) -> Step | None:
+    sigma = arguments.real("sigma", event.sigma, least=0.0)
+    sensitivity = arguments.real("sensitivity", event.sensitivity, least=0.0)
+    dimension = getattr(event, "dimension", None)
+    if sensitivity < 1.0:
+        return None  # integers that move at all move by 1
+    if dimension != 1 and (sensitivity >= math.sqrt(2.0) or relation is Adjacency.REPLACE):
+        raise ValueError(
+            f"dimension must be 1, or sensitivity below sqrt(2) for records that are added or removed, got "
+            f"dimension={dimension} and sensitivity={sensitivity:g}: no pair is known to be the worst when "
+            "several integers move"
+        )
+    return DiscreteGaussianNoise(sigma, math.floor(sensitivity)) if sigma else NOT_PRIVATE
+
+
+def _mixture(event: Any, relation: Relation) -> Step | None:
+    if relation is Adjacency.REPLACE:
+        raise ValueError(
+            "neighboring_relation must be `ADD_OR_REMOVE_ONE` or `REPLACE_SPECIAL` for a Gaussian mixture, "
+            "which says what it releases with a record and without it"
+        )
+    if len(event.sensitivities) != len(event.sampling_probs):
+        raise ValueError("sensitivities and sampling_probs must be of one length")
+    kept = [(s, p) for s, p in zip(event.sensitivities, event.sampling_probs, strict=True) if p != 0.0]
+    if all(shift == 0.0 for shift, _ in kept):
+        return None
+    std = arguments.real("standard_deviation", event.standard_deviation, least=0.0)
+    if std == 0.0:
+        return NOT_PRIVATE
+    return GaussianMixtureShift(std, tuple(shift for shift, _ in kept), tuple(prob for _, prob in kept))
+
+
+def _response(event: Any, relation: Relation) -> Step | None:
+    if relation is not Adjacency.REPLACE and relation != SPECIAL:
+        raise ValueError(
+            "neighboring_relation must be `REPLACE_ONE` or `REPLACE_SPECIAL` (adjacency='replace') for "
+            "randomized response, which does not say what an absent record answers"
+        )
+    buckets = arguments.whole("num_buckets", event.num_buckets)
+    noise = arguments.real("noise_parameter", event.noise_parameter, least=0.0, most=1.0)
+    if buckets == 1 or noise == 1.0:
+        return None
+    return RandomizedResponse(noise, buckets) if noise else NOT_PRIVATE
 
 
 def _sampled(steps: Steps, rate: float) -> Steps:
     """What happens to the same Poisson sample: expressible if it is one release, or equals one."""
     if not steps or rate == 0.0:
         return []
+    if rate == 1.0 or any(step is NOT_PRIVATE for step, _ in steps):
+        return steps
     if len(steps) == 1 and steps[0][1] == 1:
         step = steps[0][0]
         if isinstance(step, PoissonSampled):
             return [(PoissonSampled(step.mechanism, step.rate * rate), 1)]
-        return [(PoissonSampled(step, rate) if rate < 1.0 else step, 1)]
-    if rate == 1.0:
-        return steps
-    if all(isinstance(step, AdditiveNoise) and step.noise.beta == 2.0 for step, _ in steps):
-        # N(sum of v / sigma_i^2) is sufficient for v, and its noise multiplier is the one below
-        precision = math.fsum(
-            times / step.noise.std**2 for step, times in steps if isinstance(step, AdditiveNoise)
+        return [(PoissonSampled(step, rate), 1)]
+    if not all(_is_gaussian(step) for step, _ in steps):
+        raise ValueError(
+            "event must draw a sample for each release, got several releases of one Poisson sample that "
+            "are not all Gaussian; their joint loss is not a composition"
         )
-        return [(PoissonSampled(AdditiveNoise(Gaussian(std=precision**-0.5)), rate), 1)]
-    raise ValueError(
-        "event must draw a sample for each release, got several releases of one Poisson sample that "
-        "are not all Gaussian; their joint loss is not a composition"
-    )
+    return [(PoissonSampled(AdditiveNoise(Gaussian(std=_joint_std(steps))), rate), 1)]
+
+
+def _is_gaussian(step: Step) -> bool:
+    return isinstance(step, AdditiveNoise) and step.noise.beta == 2.0
+
+
+def _joint_std(steps: Steps) -> float:
+    """The noise of several Gaussian releases of v as one: N(sum of v / sigma_i^2) is sufficient for v."""
+    precisions = (times / step.noise.std**2 for step, times in steps if isinstance(step, AdditiveNoise))
+    return 1.0 / math.sqrt(math.fsum(precisions))
+
+
+def with_one_gaussian(steps: Steps) -> Steps:
+    """The same releases, those with Gaussian noise and without sampling as one, where it has noise enough."""
+    gaussian = [(step, times) for step, times in steps if _is_gaussian(step)]
+    if not gaussian or sum(times for _, times in gaussian) == 1:
+        return steps
+    std = _joint_std(gaussian) * (1.0 - 1e-15)  # rounded to the private side
+    multiplier = Gaussian(std=std).scale / math.sqrt(2.0)
+    if not NOISE_MULTIPLIER.least <= multiplier <= NOISE_MULTIPLIER.most:
+        return steps
+    others = [(step, times) for step, times in steps if not _is_gaussian(step)]
+    return [*others, (AdditiveNoise(Gaussian(std=std)), 1)]
 
 
 def _noise_event(google: Any, mechanism: AdditiveNoise) -> Any:

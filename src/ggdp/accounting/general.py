@@ -143,6 +143,8 @@ def _delta_of(direction: Direction, epsilon: float) -> Bounds:
         except CannotCertifyError:
             pass
     upper = _moments_above(direction, epsilon, saddle.theta)
+    at_most = -math.expm1(epsilon - direction.supremum)  # what an outcome of the largest loss adds to delta
+    upper = min(upper, at_most * (1.0 + 1e-12) + infinite[1])
     lower = min(max(infinite[0], _one_below(direction, epsilon)), upper)
     return Bounds(lower, lower, upper, "moments")
 

@@ -12,12 +12,14 @@ from ggdp import arguments
 from ggdp.accounting import general, vector
 from ggdp.accounting.bounds import Bounds, Estimate
 from ggdp.accounting.composition import MOST_EPSILON, delta_of, epsilon_of, largest_loss, too_much
-from ggdp.accounting.described import is_described
+from ggdp.accounting.described import described_directions, is_described
 from ggdp.mechanisms import Adjacency, Mechanism
 from ggdp.privacy_loss.dominating import directions
 from ggdp.privacy_loss.purity import is_pure
+from ggdp.privacy_loss.quadrature import CannotCertifyError
 
-LEAST_LOG_DELTA = math.log(1e-100)
+_LEAST_DELTA = 1e-100
+LEAST_LOG_DELTA = math.log(_LEAST_DELTA)
 
 Method = Literal["scanned", "one-coordinate"]
 
@@ -156,6 +158,92 @@ def privacy_curve(
     if epsilons is not None:
         return [delta(mechanism, epsilon=float(e), adjacency=adjacency) for e in epsilons]
     return [epsilon(mechanism, delta=float(d), adjacency=adjacency) for d in np.asarray(deltas)]
+
+
+def epsilon_at(mechanism: Mechanism, *, delta: float, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> Bounds:
+    """`epsilon` for every delta in [0, 1], as other libraries ask for it.
+
+    At 0 it is the largest loss there is. It is infinite where no epsilon is large enough, and the upper bound
+    is infinite where epsilon is more than is computed.
+
+    >>> from ggdp import AdditiveNoise, Gaussian, Laplace
+    >>> epsilon_at(AdditiveNoise(Gaussian(std=1.0)), delta=0.0).upper
+    inf
+    >>> round(epsilon_at(AdditiveNoise(Laplace(scale=2.0)), delta=0.0).upper, 9)
+    0.5
+    >>> epsilon_at(AdditiveNoise(Laplace(scale=2.0)), delta=0.6).upper
+    0.0
+    """
+    delta, adjacency = arguments.real("delta", delta, least=0.0, most=1.0), Adjacency(adjacency)
+    check(mechanism, adjacency)
+    if delta == 1.0:
+        return Bounds(0.0, 0.0, 0.0, "everything is (0, 1)-private")
+    if delta > 0.5:
+        return _epsilon_above_half(mechanism, delta, adjacency)
+    try:
+        found = epsilon(mechanism, delta=max(delta, _LEAST_DELTA), adjacency=adjacency)
+    except (CannotCertifyError, ValueError):  # the arguments are checked: epsilon exceeds what is computed
+        found = _beyond(mechanism, max(delta, _LEAST_DELTA), adjacency)
+    if delta >= _LEAST_DELTA:
+        return found
+    largest = largest_loss_of(mechanism, adjacency) * (1.0 + 1e-14)  # sums of losses round
+    return Bounds(min(found.lower, largest), largest, largest, "largest loss")
+
+
+def _beyond(mechanism: Mechanism, target: float, adjacency: Adjacency) -> Bounds:
+    there = delta(mechanism, epsilon=MOST_EPSILON, adjacency=adjacency)
+    return Bounds(
+        MOST_EPSILON if there.lower > target else 0.0, math.inf, math.inf, "beyond what is computed"
+    )
+
+
+def _epsilon_above_half(mechanism: Mechanism, target: float, adjacency: Adjacency) -> Bounds:
+    """Where delta crosses the target: by false position, then outwards until each side is certified."""
+
+    def at(point: float) -> Bounds:
+        return delta(mechanism, epsilon=point, adjacency=adjacency)
+
+    first = at(0.0)
+    if first.upper <= target:
+        return Bounds(0.0, 0.0, 0.0, "total variation")
+    most = min(epsilon_at(mechanism, delta=0.5, adjacency=adjacency).upper, MOST_EPSILON)
+    last = at(most)
+    if last.upper > target:
+        known = Bounds(0.0, most, most, first.method)  # a smaller delta costs more
+        return known if most < MOST_EPSILON else _beyond(mechanism, target, adjacency)
+    low, high, above, below, root = 0.0, most, first.estimate - target, last.estimate - target, 0.0
+    for _ in range(60):
+        root = (low * below - high * above) / (below - above) if above > 0.0 else 0.0
+        excess = at(root).estimate - target
+        if abs(excess) <= 1e-13 or high - low <= 1e-13 * high:
+            break
+        if excess > 0.0:
+            low, above, below = root, excess, 0.5 * below  # Illinois: an end that stays loses weight
+        else:
+            high, below, above = root, excess, 0.5 * above
+    upper = lower = root
+    step = 1e-12 * (1.0 + root)
+    while upper < most and at(upper).upper > target:
+        upper, step = min(upper + step, most), 4.0 * step
+    step = 1e-12 * (1.0 + root)
+    while lower > 0.0 and at(lower).lower < target:
+        lower, step = max(lower - step, 0.0), 4.0 * step
+    return Bounds(lower, root, upper, first.method)
+
+
+def largest_loss_of(mechanism: Mechanism, adjacency: Adjacency) -> float:
+    """The epsilon of pure privacy, to rounding: no loss exceeds it; infinite where losses have no bound."""
+    if is_described(mechanism):
+        return general.largest_loss(mechanism, adjacency)
+    return vector.largest_loss(mechanism, adjacency)
+
+
+def check(mechanism: Mechanism, adjacency: Adjacency) -> None:
+    """Refuse what the accountant does not cover."""
+    if is_described(mechanism):
+        described_directions(mechanism, adjacency)
+    else:
+        vector.check(mechanism, adjacency)
 
 
 def _epsilon_with_spent(log_delta: float, adjacency: Adjacency, mechanism: Mechanism, spent: float) -> Bounds:

@@ -13,6 +13,7 @@ import typer
 
 from ggdp import version
 from ggdp.cli import (
+    audit,
     calibrate,
     curve,
     demo,
@@ -76,6 +77,7 @@ app.command("curve")(curve.curve)
 app.command("outliers")(outliers.outliers)
 app.command("pate")(pate.pate)
 app.command("train")(train.train)
+app.command("audit")(audit.audit)
 app.command("simulate-argmax")(simulate.simulate)
 app.command("demo")(demo.demo)
 app.command("report")(report.report)

@@ -174,24 +174,20 @@ def train(
     from ggdp.reporting.training_record import training_record
     from ggdp.training.task_run import RunSettings, prepare
 
-    _check_choices(epsilon, noise_multiplier, data, synthetic, checkpoint, resume)
-    _check_pairs({"--rate": rate, "--batch-size": batch_size}, {"--steps": steps, "--epochs": epochs})
-    _check_device(device)
+    check_choices(epsilon, noise_multiplier, data, synthetic, checkpoint, resume)
+    check_pairs({"--rate": rate, "--batch-size": batch_size}, {"--steps": steps, "--epochs": epochs})
+    check_device(device)
     settings = RunSettings(
         beta=beta, norm=norm, target_epsilon=epsilon, noise_multiplier=noise_multiplier, delta=delta,
         clip_norm=clip, rate=rate, batch_size=batch_size, steps=steps, epochs=epochs,
         learning_rate=learning_rate, momentum=momentum, patience=patience,
         averages=() if average is None else (average,), physical_batch_size=physical_batch,
     )  # fmt: skip
-    source = torch.Generator()
-    if seed is None:
-        source.seed()
-    else:
-        source.manual_seed(seed)
+    source = source_of(seed)
     kept = None if checkpoint is None else checkpoint / "preprocessing.json"
-    loaded = _loaded(task, data, synthetic, vocabulary, device, source, seed, kept)
-    noise = None if seed is None else torch.Generator().manual_seed(_drawn(source))
-    weights = torch.Generator().manual_seed(_drawn(source))
+    loaded = loaded_task(task, data, synthetic, vocabulary, device, source, seed, kept)
+    noise = None if seed is None else torch.Generator().manual_seed(drawn(source))
+    weights = torch.Generator().manual_seed(drawn(source))
     run = prepare(loaded, settings, generator=noise, weights=weights)
     report = _run(run, checkpoint, resume, quiet=json)
     spent = run.private.accountant.epsilon(delta=report.plan.delta)
@@ -213,7 +209,19 @@ def train(
         output.tell_written(record, plot)
 
 
-def _check_choices(
+def source_of(seed: int | None) -> Any:
+    """A torch generator from the seed, or from the system's entropy."""
+    import torch
+
+    source = torch.Generator()
+    if seed is None:
+        source.seed()
+    else:
+        source.manual_seed(seed)
+    return source
+
+
+def check_choices(
     epsilon: float | None,
     noise_multiplier: float | None,
     data: Path | None,
@@ -221,6 +229,7 @@ def _check_choices(
     checkpoint: Path | None,
     resume: bool,
 ) -> None:
+    """Refuse options that say too little or too much."""
     if (epsilon is None) == (noise_multiplier is None):
         got = "none" if epsilon is None else "both"
         raise ValueError(f"exactly one of --epsilon and --noise-multiplier must be given, got {got}")
@@ -230,14 +239,15 @@ def _check_choices(
         raise ValueError("--resume needs --checkpoint, the folder of the run to go on with")
 
 
-def _check_pairs(*pairs: dict[str, float | None]) -> None:
+def check_pairs(*pairs: dict[str, float | None]) -> None:
+    """Refuse two options that say the same thing."""
     for pair in pairs:
         if None not in pair.values():
             first, second = pair
             raise ValueError(f"{first} and {second} say the same thing; give one of them, got both")
 
 
-def _check_device(device: str) -> None:
+def check_device(device: str) -> None:
     """Refuse before the work what would fail in it."""
     import torch
 
@@ -250,7 +260,7 @@ def _check_device(device: str) -> None:
     raise ValueError(f"--device must be one that PyTorch can use, got {device!r}: {reason}")
 
 
-def _loaded(
+def loaded_task(
     task: str,
     data: Path | None,
     synthetic: bool,
@@ -260,18 +270,20 @@ def _loaded(
     seed: int | None,
     kept: Path | None,
 ) -> "Task":
+    """The task that the options name."""
     import numpy as np
 
     from ggdp.training.tasks import load_task
 
-    rng = None if seed is None else np.random.default_rng(_drawn(source))
+    rng = None if seed is None else np.random.default_rng(drawn(source))
     return load_task(
         task, data=data, synthetic=synthetic, generator=source, rng=rng, device=device, vocabulary=vocabulary,
         kept=kept,
     )  # fmt: skip
 
 
-def _drawn(source: Any) -> int:
+def drawn(source: Any) -> int:
+    """A seed for a generator of its own."""
     import torch
 
     return int(torch.randint(2**62, (), generator=source))

@@ -14,6 +14,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -33,6 +34,7 @@ __all__ = [
     "GaussianMixtureNoise",
     "LossSurvival",
     "OutcomeProbabilities",
+    "Replaceable",
     "cells_of",
     "check_full_distance_is_worst",
     "density_cells",
@@ -43,6 +45,18 @@ _CELLS = 1 << 17
 _FINER = 2  # masses are bounded on cells this much finer, where the bounds are closer, and then added up
 _UNIT_ROUNDOFF = 2.0**-53
 _TOLERANCE = 1e-9  # by how much a total may miss one: an honest normalising constant is that good
+
+
+@runtime_checkable
+class Replaceable(Protocol):
+    """A described mechanism that also knows what replacing a record costs."""
+
+    def replaced(self, rate: float) -> CustomMechanism:
+        """The two laws of a replacement, the record taking part with probability `rate`.
+
+        They must cost the same in either order: only one order is composed.
+        """
+        ...
 
 
 @dataclass(frozen=True)

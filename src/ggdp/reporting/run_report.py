@@ -4,6 +4,7 @@
 from collections.abc import Callable
 
 from ggdp.reporting.answer_report import calibration_report, delta_report, epsilon_report, release_report
+from ggdp.reporting.audit_report import audit_report
 from ggdp.reporting.curve_report import curve_report
 from ggdp.reporting.noise_report import demo_report, noise_report, outlier_report, simulation_report
 from ggdp.reporting.pate_report import pate_report
@@ -20,6 +21,7 @@ _READERS: dict[str, Callable[[Fields], Report]] = {
     "curve": curve_report,
     "pate": pate_report,
     "train": training_report,
+    "audit": audit_report,
 }
 _READERS_OF_SHARED: dict[str, Callable[[Fields, Fields], Report]] = {
     "outliers": outlier_report,

@@ -63,22 +63,14 @@ def _prepared(config: Mapping[str, Any], surroundings: Surroundings) -> Any:
 
 
 def _accuracies(run: Any, config: Mapping[str, Any]) -> list[float]:
-    """A plain loop over Poisson batches; unlike `fit`, it leaves epsilon to its own cells."""
-    import torch
-    from torch.nn.functional import cross_entropy
+    """The loop of `fit` without its rows: epsilon is left to its own cells."""
+    from ggdp.training.fit import take_steps
 
-    model, optimizer, loader, _ = run.private
+    private = run.private
     found: list[float] = []
     while len(found) < config["epochs"]:
-        end = (len(found) + 1) * run.private.plan.steps_per_epoch
-        for *inputs, target in loader:
-            optimizer.zero_grad()
-            if loader.clock.open.size:
-                torch.autograd.backward(cross_entropy(model(*inputs), target))
-            optimizer.step()
-            if optimizer.num_steps >= end:
-                break
-        found.append(run.score(model))
+        take_steps(private, private.plan.steps_per_epoch)
+        found.append(run.score(private.model))
         if len(found) - 1 - int(np.argmax(found)) >= config["patience"]:
             break
     return found

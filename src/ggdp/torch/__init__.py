@@ -9,14 +9,28 @@
 
 from ggdp.distributions.pytorch import add_noise_, sample
 from ggdp.distributions.secure import SecureGenerator, secure_generator
-from ggdp.training import Private, PrivateOptimizer, accuracy_on, fit, make_private
+from ggdp.training import (
+    AuditResult,
+    NoiseCheck,
+    Private,
+    PrivateOptimizer,
+    accuracy_on,
+    audit,
+    check_noise,
+    fit,
+    make_private,
+)
 
 __all__ = [
+    "AuditResult",
+    "NoiseCheck",
     "Private",
     "PrivateOptimizer",
     "SecureGenerator",
     "accuracy_on",
     "add_noise_",
+    "audit",
+    "check_noise",
     "fit",
     "make_private",
     "sample",

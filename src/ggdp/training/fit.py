@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A ready training loop: epsilon per epoch, a stop before the budget is exceeded, exact resumption."""
+"""A ready training loop: epsilon per epoch, a stop before the budget is exceeded, and resumption."""
 
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from torch.utils.data import TensorDataset
 from ggdp import arguments
 from ggdp.accounting import Bounds
 from ggdp.accounting.budget import BudgetExceededError
-from ggdp.training.checkpoint import Checkpoint, CheckpointError
+from ggdp.mechanisms import Composed
+from ggdp.training.checkpoint import Checkpoint, CheckpointError, Keeper, Progress, Stateful
 from ggdp.training.private import Private
 from ggdp.training.report import EpochRow, FitReport, StoppedBy, best_of
 
@@ -33,6 +35,8 @@ def fit(
     evaluate: Score | None = None,
     checkpoint: str | Path | None = None,
     resume: bool = False,
+    save_every: float = 30.0,
+    keep: Mapping[str, Stateful] | None = None,
     patience: int | None = None,
     keep_best: bool = False,
     scheduler: LRScheduler | None = None,
@@ -44,10 +48,13 @@ def fit(
     Args:
         private: what `make_private` returned; its dataset gives pairs (inputs, target), or longer tuples
             whose last entry is the target.
-        loss: of the model's output and the target, mean or sum as `make_private` was told.
+        loss: of the model's output and the target: a scalar, mean or sum as `make_private` was told, or one
+            loss for every example. It is verified on the first batch (`Private.check`).
         evaluate: a score of the model on other data, higher is better, after every epoch.
         checkpoint: a folder to keep the run in; see `ggdp.training.checkpoint`.
         resume: go on with the run that the folder holds; a folder that holds one is otherwise refused.
+        save_every: seconds after which the run is saved within an epoch; it is saved after every epoch too.
+        keep: further objects to save and restore with the run, by name: an average of the weights, say.
         patience: stop after so many epochs without a better score.
         keep_best: give the model back as it was after its best epoch.
         scheduler: stepped after every epoch.
@@ -55,45 +62,194 @@ def fit(
         on_epoch: called with every row.
 
     Guarantees:
-        The ledger on disk never says less than what has been released. Interrupted at any moment and resumed,
-        the run ends with the same parameters (on deterministic hardware) and the same ledger.
+        * The ledger on disk never says less than what has been released, whenever the run is killed. An
+          error or Ctrl-C in training or evaluation saves the run first, so that no step is lost.
+        * A resumed run draws new batches and new noise, whatever generator it was given. What the ledger on
+          disk holds stays charged, so that steps lost to an interruption are paid for; a budget is never
+          exceeded, and the run may end before its plan does.
 
     Raises:
-        CheckpointError: the folder holds another run, or one that `resume` was not asked for.
+        CheckpointError: the folder holds another run, one that `resume` was not asked for, or files that are
+            damaged.
     """
+    arguments.real("save_every", save_every, above=0.0)
     if patience is not None:
         arguments.whole("patience", patience)
         if evaluate is None:
             raise ValueError(f"evaluate must be given with patience, got patience={patience} and no score")
-    files = None if checkpoint is None else Checkpoint(Path(checkpoint), private.group.rank)
-    rows, best = _begin(private, files, resume, scheduler)
-    elapsed = rows[-1].seconds if rows else 0.0
-    stopped_by: StoppedBy | None = "plan" if private.optimizer.num_steps >= private.plan.steps else None
-    with _progress(private, progress) as show:
-        while stopped_by is None:
-            start = time.perf_counter()
-            planned = min(private.plan.steps_per_epoch, private.plan.steps - private.optimizer.num_steps)
-            if files:
-                files.reserve(private, planned)
-            stopped_by = _epoch(private, planned, loss)
-            row = _row(private, rows, evaluate, elapsed + time.perf_counter() - start)
-            elapsed, rows = row.seconds, (*rows, row)
-            if keep_best and best_of(rows) is row:
-                best = {name: value.clone() for name, value in private.model.state_dict().items()}
+    if resume and checkpoint is None:
+        raise ValueError("checkpoint must be given with resume, got None")
+    kept = {**(keep or {}), **({} if scheduler is None else {"scheduler": scheduler})}
+    run = _Run(private, loss, evaluate, keep_best)
+    with contextlib.ExitStack() as stack:
+        if checkpoint is not None:
+            files = Checkpoint(Path(checkpoint), private, kept)
+            stack.enter_context(run.kept_in(files, resume, save_every))
+        show = stack.enter_context(_progress(private, progress))
+        while run.stopped_by is None:
+            if (row := run.epoch()) is None:
+                break
             if scheduler is not None:
                 scheduler.step()
-            if files:
-                files.save(private, rows, best, scheduler)
+            run.save()
             if on_epoch is not None:
                 on_epoch(row)
             show(_line(row))
-            if stopped_by is None and _is_tired(rows, patience):
-                stopped_by = "patience"
-    if files:
-        files.finish(private)
-    if keep_best and best is not None:
-        private.model.load_state_dict(best)
-    return FitReport(private.plan, rows, stopped_by, _spent(private).method)
+            if run.stopped_by is None and _is_tired(run.rows, patience):
+                run.stopped_by = "patience"
+        return run.report()
+
+
+class _Run:
+    """A run on its way: rows so far, and why it stopped."""
+
+    def __init__(self, private: Private, loss: Loss, evaluate: Score | None, keep_best: bool) -> None:
+        self._private, self._loss, self._evaluate, self._keep_best = private, loss, evaluate, keep_best
+        self._progress = Progress()
+        self._keeper: Keeper | None = None
+        self._since = time.perf_counter()
+        self.stopped_by: StoppedBy | None = self._end_of_plan
+
+    @property
+    def rows(self) -> tuple[EpochRow, ...]:
+        """Of the epochs that have ended."""
+        return self._progress.rows
+
+    @contextlib.contextmanager
+    def kept_in(self, files: Checkpoint, resume: bool, save_every: float) -> Iterator[None]:
+        """Begin in a folder, or go on from it, and keep its files ahead of the steps from here on."""
+        private = self._private
+        with files.held():
+            exists = files.exists
+            if exists and not resume:
+                raise CheckpointError(
+                    f"{files.folder} holds a run already; pass resume=True to go on with it, or give "
+                    "another folder"
+                )
+            if exists:
+                self._progress = files.restore()
+                self.stopped_by = self._end_of_plan
+            self._since = time.perf_counter()
+            self._keeper = keeper = Keeper(files, save_every, self._now)
+            if not exists:
+                private.group.from_leader(keeper.begin)
+            if private.group.is_leader:
+                private.optimizer.before_release = keeper.before_step
+            try:
+                yield
+            finally:
+                private.optimizer.before_release = None
+
+    def epoch(self) -> EpochRow | None:
+        """Train to the end of the epoch; its row, or None if the budget allowed no step of it."""
+        private, per_epoch = self._private, self._private.plan.steps_per_epoch
+        start = private.optimizer.num_steps
+        end = self._progress.epoch_end or min((start // per_epoch + 1) * per_epoch, private.plan.steps)
+        self._progress = replace(self._progress, epoch_end=end)
+        try:
+            self.stopped_by = self._trained_to(end)
+            if self.stopped_by == "budget" and self.rows and private.optimizer.num_steps == start:
+                return None
+            row = self._row()
+        except (Exception, KeyboardInterrupt):
+            if self._keeper is not None and private.group.is_leader:
+                self._keeper.stop()
+            raise
+        best = self._progress.best
+        if self._keep_best and best_of((*self.rows, row)) is row:
+            best = {name: value.clone() for name, value in private.model.state_dict().items()}
+        self._progress = Progress((*self.rows, row), best, row.seconds)
+        self._since = time.perf_counter()
+        return row
+
+    def _trained_to(self, end: int) -> StoppedBy | None:
+        """Take the steps up to `end`; say why no more will follow, if so."""
+        try:
+            is_first = self._private.gradients.num_steps == 0
+            steps = end - self._private.optimizer.num_steps
+            take_steps(self._private, steps, self._loss, rehearses=is_first)
+        except BudgetExceededError:
+            return "budget"
+        return self._end_of_plan
+
+    def save(self) -> None:
+        """Write down where the run stands, if it is kept."""
+        if self._keeper is not None:
+            self._private.group.from_leader(self._keeper.save)
+
+    def report(self) -> FitReport:
+        """What `fit` returns; the run has ended."""
+        private = self._private
+        if self._keeper is not None:
+            private.group.from_leader(self._keeper.finish)
+        if self._keep_best and self._progress.best is not None:
+            private.model.load_state_dict(self._progress.best)
+        stopped_by = self.stopped_by or "plan"
+        return FitReport(private.plan, self.rows, stopped_by, _spent(private).method, _steps_lost(private))
+
+    @property
+    def _end_of_plan(self) -> StoppedBy | None:
+        return "plan" if self._private.optimizer.num_steps >= self._private.plan.steps else None
+
+    def _now(self) -> Progress:
+        seconds = self._progress.seconds + time.perf_counter() - self._since
+        return replace(self._progress, seconds=seconds)
+
+    def _row(self) -> EpochRow:
+        private, steps = self._private, self._private.optimizer.num_steps
+        spent, score = _spent(private), math.nan
+        lower = spent.lower
+        if _steps_lost(private):  # they need not have been released
+            lower = min(lower, private.plan.epsilon(steps).lower) if steps else 0.0
+        if self._evaluate is not None:
+            score = _score(private, self._evaluate)
+        return EpochRow(len(self.rows) + 1, steps, lower, spent.upper, score, self._now().seconds)
+
+
+def _score(private: Private, evaluate: Score) -> float:
+    """What process 0 finds; an error in any process is one in all."""
+    private.model.eval()
+    error, score, device = None, math.nan, _device(private.model)
+    try:
+        score = float(evaluate(private.model))
+    except Exception as found:
+        error = found
+    private.group.together(error, (), device)
+    private.model.train()
+    return private.group.leaders(score, device)
+
+
+def take_steps(
+    private: Private, steps: int, loss: Loss = functional.cross_entropy, *, rehearses: bool = False
+) -> None:
+    """Train for so many logical steps: the loop of `fit`.
+
+    Args:
+        private: what `make_private` returned.
+        steps: how many.
+        loss: see `fit`.
+        rehearses: whether the first batch with two examples goes through `Private.check`, loss and all.
+
+    Raises:
+        SelfCheckError: the loss of an example depends on other examples.
+        BudgetExceededError: the budget does not allow the next one.
+    """
+    model, optimizer, loader, _ = private
+    device = _device(model)
+    model.train()
+    for batch in loader.batches(steps):
+        optimizer.zero_grad()
+        try:
+            parts = [part.to(device, non_blocking=True) for part in batch]
+            if rehearses and len(parts[0]) > 1:
+                private.check(lambda *parts: loss(model(*parts[:-1]), parts[-1]), *parts)
+                rehearses = False
+            found = loss(model(*parts[:-1]), parts[-1])
+            private.backward(found) if found.dim() else torch.autograd.backward(found)
+        except Exception as error:
+            optimizer.tell_others(error)
+            raise
+        optimizer.step()
 
 
 def accuracy_on(dataset: TensorDataset, *, batch_size: int = 4096) -> Score:
@@ -111,55 +267,16 @@ def accuracy_on(dataset: TensorDataset, *, batch_size: int = 4096) -> Score:
     return score
 
 
-def _begin(
-    private: Private, files: Checkpoint | None, resume: bool, scheduler: LRScheduler | None
-) -> tuple[tuple[EpochRow, ...], dict[str, Any] | None]:
-    if resume and files is None:
-        raise ValueError("checkpoint must be given with resume, got None")
-    if files is None:
-        return (), None
-    if not files.exists:
-        files.save(private, (), None, scheduler)  # so that the first epoch can be repeated too
-        return (), None
-    if not resume:
-        raise CheckpointError(
-            f"{files.folder} holds a run already; pass resume=True to go on with it, or another folder"
-        )
-    return files.restore(private, scheduler)
-
-
-def _epoch(private: Private, planned: int, loss: Loss) -> StoppedBy | None:
-    """Take up to `planned` logical steps; say why no more will follow, if so."""
-    model, optimizer, loader, _ = private
-    device, end = _device(model), optimizer.num_steps + planned
-    model.train()
-    for batch in loader:
-        optimizer.zero_grad()
-        if loader.clock.open.size:
-            *inputs, target = (part.to(device, non_blocking=True) for part in batch)
-            torch.autograd.backward(loss(model(*inputs), target))
-        try:
-            optimizer.step()
-        except BudgetExceededError:
-            return "budget"
-        if optimizer.num_steps == end:
-            break
-    return "plan" if optimizer.num_steps >= private.plan.steps else None
-
-
-def _row(private: Private, rows: tuple[EpochRow, ...], evaluate: Score | None, seconds: float) -> EpochRow:
-    spent = _spent(private)
-    score = math.nan
-    if evaluate is not None:
-        private.model.eval()
-        score = private.group.leaders(float(evaluate(private.model)), _device(private.model))
-        private.model.train()
-    steps = private.optimizer.num_steps
-    return EpochRow(len(rows) + 1, steps, spent.lower, spent.upper, score, seconds)
-
-
 def _spent(private: Private) -> Bounds:
     return private.accountant.epsilon(delta=private.plan.delta)
+
+
+def _steps_lost(private: Private) -> int:
+    """Steps of the plan that the ledger holds and the model does not."""
+    recorded, plan = private.accountant.mechanism, private.plan
+    charged = dict(recorded.parts).get(plan.step, 0) if recorded is not None else 0
+    alongside = dict(Composed(plan.alongside).parts).get(plan.step, 0) if plan.alongside else 0
+    return max(charged - alongside - private.optimizer.num_steps, 0)
 
 
 def _is_tired(rows: tuple[EpochRow, ...], patience: int | None) -> bool:

@@ -5,36 +5,61 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
+from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
 
 from ggdp.accounting import Accountant
+from ggdp.accounting.budget import BudgetExceededError
 from ggdp.distributions.pytorch import add_noise_
-from ggdp.training.clipping import Clipping, ExampleGradients, NonFiniteGradientError
+from ggdp.training.clipping import Clipping, ExampleGradients
 from ggdp.training.plan import Plan
 from ggdp.training.poisson_batches import NotPoissonError, Part, StepClock
-from ggdp.training.process_group import ProcessGroup
+from ggdp.training.process_group import OtherProcessError, ProcessGroup
 from ggdp.training.randomness import Randomness
+
+Hook = Callable[..., Any]
+
+_LARGEST = 1e18  # the square of a larger parameter, and so most gradients, overflow in float32
+
+
+class ParameterError(ValueError):
+    """Parameters are not those that were clipped and noised, or not finite; nothing was released."""
 
 
 class PrivateOptimizer(Optimizer):
-    """Wraps any optimizer; schedulers, `zero_grad` and `state_dict` work on it as on the one inside.
+    """Wraps any optimizer; schedulers, `zero_grad`, `state_dict` and step hooks work as on the one inside.
 
     `step` does, for the part of a logical batch that the loader handed out last:
 
         sum += per-example gradients, each scaled down to at most clip_norm in the l_p norm
 
-    and, when that part was the last one, in this order: record the step in the ledger, or refuse it;
-    add noise to the sum, once over all processes; divide by the expected batch size, which is public; let
-    the inner optimizer step. `.grad` holds the noisy mean afterwards and nothing else, ever.
+    and, when that part was the last one, in this order: make sure that the inner optimizer will move the
+    parameters that were clipped and no others; record the step in the ledger, or refuse it; add noise to the
+    sum, once over all processes; divide by the expected batch size, which is public; let the inner optimizer
+    step. `.grad` holds the noisy mean afterwards and nothing else, ever.
+
+    Sums and noise are in float32 at least (in float64 for float64 parameters), whatever the dtype of the
+    parameters; the noisy mean is rounded to that dtype last.
+
+    Attributes:
+        num_steps: logical steps that the parameters hold.
+        num_zeroed: examples left out so far because their gradients were NaN or infinite, over all processes.
+            It is data, computed without noise: look at it to find a fault, and do not publish it.
+        is_between_steps: False while a recorded step is being released, and after one that was cut off.
+        before_release: called before a step is recorded; what it raises stops the step.
 
     Guarantees:
         * The parameters change only by post-processing of releases that the ledger has recorded first.
-        * When `step` raises, nothing was released: parameters and optimizer state are as before it.
+        * When `step` raises, nothing was released: parameters and optimizer state are as before it. (What the
+          inner optimizer itself raises comes after the release, which is recorded.)
+        * With several processes, an error in one of them is raised in all, before anything is recorded.
     """
 
     def __init__(
         self,
         inner: Optimizer,
+        model: nn.Module,
         gradients: ExampleGradients,
         plan: Plan,
         clipping: Clipping,
@@ -46,12 +71,21 @@ class PrivateOptimizer(Optimizer):
         # Not Optimizer.__init__: parameter groups, state and defaults are the inner optimizer's own.
         self.inner = inner
         self.plan = plan
-        self.num_steps = 0
-        self._gradients, self._clipping, self._clock = gradients, clipping, clock
+        self.num_steps = self.num_zeroed = 0
+        self.is_between_steps = True
+        self.before_release: Callable[[], None] | None = None
+        self._model, self._gradients, self._clipping, self._clock = model, gradients, clipping, clock
         self._accountant, self._randomness, self._group = accountant, randomness, group
         self._step = plan.step
-        self._sums: list[torch.Tensor] | None = None
+        names = {parameter: name for name, parameter in model.named_parameters()}
+        self._noised: dict[Tensor, tuple[str, torch.Size]] = {
+            parameter: (names[parameter], parameter.shape) for parameter in gradients.parameters
+        }
+        self._sums: list[Tensor] | None = None
+        self._zeroed = 0  # examples of the present logical batch
         self._next = (0, 0)  # batch and index of the part that continues the sum
+        self._ended: str | None = None  # why, after an error that all processes have heard of
+        clock.stepper = self
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
@@ -80,11 +114,50 @@ class PrivateOptimizer(Optimizer):
         """Forget the noisy mean of the last step; the parts of a batch summed so far are kept."""
         self.inner.zero_grad(set_to_none=set_to_none)
 
+    def register_step_pre_hook(self, hook: Hook) -> RemovableHandle:
+        """Have `hook(self, args, kwargs)` called once per logical step, when `.grad` is the noisy mean."""
+        return self.inner.register_step_pre_hook(lambda _, *rest: hook(self, *rest))
+
+    def register_step_post_hook(self, hook: Hook) -> RemovableHandle:
+        """Have `hook(self, args, kwargs)` called once per logical step, after the parameters have moved."""
+        return self.inner.register_step_post_hook(lambda _, *rest: hook(self, *rest))
+
+    def register_state_dict_pre_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
+        """Have `hook(self)` called before `state_dict`."""
+        return self.inner.register_state_dict_pre_hook(lambda _: hook(self), prepend)
+
+    def register_state_dict_post_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
+        """Have `hook(self, state_dict)` called after `state_dict`."""
+        return self.inner.register_state_dict_post_hook(lambda _, state: hook(self, state), prepend)
+
+    def register_load_state_dict_pre_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
+        """Have `hook(self, state_dict)` called before `load_state_dict`."""
+        return self.inner.register_load_state_dict_pre_hook(lambda _, state: hook(self, state), prepend)
+
+    def register_load_state_dict_post_hook(self, hook: Hook, prepend: bool = False) -> RemovableHandle:
+        """Have `hook(self)` called after `load_state_dict`."""
+        return self.inner.register_load_state_dict_post_hook(lambda _: hook(self), prepend)
+
     def add_param_group(self, param_group: dict[str, Any]) -> NoReturn:
         """Refuse: the ledger counts with the parameters there were at the start."""
         raise ValueError(
             "parameters cannot be added to a private optimizer, whose plan fixes their number; call "
             "make_private again with all of them"
+        )
+
+    @property
+    def _step_supports_amp_scaling(self) -> NoReturn:
+        """What `torch.amp.GradScaler.step` asks an optimizer first: refuse the scaler."""
+        raise TypeError(
+            "a torch.amp.GradScaler cannot step a private optimizer: gradients would be clipped at their "
+            "scaled size, and the scale itself follows the raw gradients, which no noise hides; use bfloat16 "
+            "autocast or float32, which need no scaler, and call optimizer.step()"
+        )
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError(
+            "a private optimizer is not copied or pickled: a copy would step on noise and a ledger that are "
+            "not its own; keep optimizer.state_dict(), or copy the model and call make_private on it"
         )
 
     def __repr__(self) -> str:
@@ -95,24 +168,42 @@ class PrivateOptimizer(Optimizer):
 
         Raises:
             BudgetExceededError: the budget does not allow the step.
-            NonFiniteGradientError: an example's gradient is NaN or infinite.
+            NonFiniteGradientError: an example's gradient is NaN or infinite and `make_private` was given
+                non_finite="refuse". That it is raised depends on the data.
             NotPoissonError: no batch of the private loader is at hand, or a part of this one was left out.
+            ParameterError: the inner optimizer would move a parameter that was not clipped and noised, or a
+                parameter is NaN, infinite or above 1e18.
+            OtherProcessError: another process of the run could not go on.
         """
         if closure is not None:
             raise ValueError("closure must be None: each evaluation of it would be a release of its own")
+        self._check_not_ended()
         try:
             part = self._clock.take()
             self._take_in(part)
-        except NotPoissonError:
+        except Exception as error:
             self._gradients.discard()
+            self._sums = None
+            self.tell_others(error)
             raise
         if part.is_last:
-            sums, self._sums = self._sums, None
-            self._release(sums)
+            self._release()
+
+    def step_without_examples(self) -> None:
+        """Take the step of an empty batch, as the loader asks: noise alone is released and recorded."""
+        self.step()
+
+    def tell_others(self, error: Exception) -> None:
+        """End the run in all processes because this one cannot go on; does nothing where there is one.
+
+        Call it only where the other processes go on to a step.
+        """
+        if self._group.world_size > 1 and self._ended is None:
+            self._together(error)
 
     def _take_in(self, part: Part) -> None:
         if part.is_first:
-            self._sums = None  # whatever an unfinished logical step has left
+            self._sums, self._zeroed = None, 0  # whatever an unfinished logical step has left
         elif (part.batch, part.index) != self._next:
             # Without the part that was left out this is no Poisson batch, and one example could remove it.
             raise NotPoissonError(
@@ -125,47 +216,117 @@ class PrivateOptimizer(Optimizer):
 
     def _add(self, part: Part) -> None:
         if part.size == 0:
-            self._gradients.discard()  # the mean over no examples may be NaN; their sum is 0
+            self._gradients.discard()
             return
-        try:
-            clipped = self._gradients.clipped_sum(self._clipping)
-        except NonFiniteGradientError:
-            if self._group.world_size == 1:
-                raise
-            self._sums = [torch.full_like(parameter, torch.nan) for parameter in self._gradients.parameters]
-            return  # the other processes wait for this sum, and must hear of it
+        clipped = self._gradients.clipped_sum(self._clipping)
         if clipped.num_examples != part.size:
             raise ValueError(
                 f"the loader handed out {part.size} examples and the model saw {clipped.num_examples} in its "
                 "last backward pass; give the model each batch whole, once"
             )
+        self._zeroed += clipped.num_zeroed
+        sums = [tensor.to(_precision(tensor)) for tensor in clipped.sums]
         if self._sums is None:
-            self._sums = list(clipped.sums)
+            self._sums = sums
         else:
-            torch._foreach_add_(self._sums, list(clipped.sums))
+            torch._foreach_add_(self._sums, sums)
 
-    def _release(self, sums: list[torch.Tensor] | None) -> None:
+    def _release(self) -> None:
         plan, parameters = self.plan, self._gradients.parameters
-        if sums is None:
-            sums = [torch.zeros_like(parameter) for parameter in parameters]
+        sums, self._sums = self._sums, None
+        self._agree_to_release()
         if plan.max_epsilon is None:
             self._accountant.step(self._step)
         else:
             self._accountant.spend(self._step)
+        self.is_between_steps = False
+        if sums is None:
+            sums = [
+                torch.zeros_like(each, dtype=_precision(each), requires_grad=False) for each in parameters
+            ]
         if self._group.is_leader:
             add_noise_(sums, plan.noise, generator=self._randomness.noise)
-        if self._group.world_size > 1:
-            self._group.sum_(sums)
-            _check_finite(sums)
+        self._group.sum_(sums)
         torch._foreach_div_(sums, plan.expected_batch_size)
         for parameter, mean in zip(parameters, sums, strict=True):
-            parameter.grad = mean
+            parameter.grad = mean.to(parameter.dtype)
         self.inner.step()
         self.num_steps += 1
+        self.is_between_steps = True
+
+    def _agree_to_release(self) -> None:
+        """Raise in all processes unless every one of them can record and release this step."""
+        error, fits = None, True
+        try:
+            self._check_parameters()
+            fits = self.plan.max_epsilon is None or self._accountant.can_afford(self._step)
+            if fits and self.before_release is not None:
+                self.before_release()
+        except Exception as found:
+            error = found
+        too_much, zeroed = self._together(error, int(not fits), self._zeroed)
+        if too_much and self._accountant.budget is not None:
+            raise BudgetExceededError(self._step, 1, self._accountant.budget)
+        self.num_zeroed += zeroed
+
+    def _together(self, error: Exception | None, too_much: int = 0, zeroed: int = 0) -> tuple[int, ...]:
+        """The one message between processes before a step; it has the same length whatever is told."""
+        try:
+            return self._group.together(error, (too_much, zeroed), self._gradients.parameters[0].device)
+        except Exception as ending:
+            if self._group.world_size > 1:
+                self._ended = str(ending)
+            raise
+
+    def _check_not_ended(self) -> None:
+        if self._ended is not None:
+            raise OtherProcessError(f"the run has ended in all processes, start it again: {self._ended}")
+
+    def _check_parameters(self) -> None:
+        """Refuse if the inner optimizer would move anything but what was clipped, or the model is another."""
+        present = {parameter: name for name, parameter in self._model.named_parameters()}
+        for parameter, (name, shape) in self._noised.items():
+            if parameter not in present:
+                raise _changed(f"parameter {name!r} of the model was replaced by another")
+            if not parameter.requires_grad:
+                raise _changed(f"parameter {name!r} was frozen")
+            if parameter.shape != shape:
+                raise _changed(f"parameter {name!r} had shape {tuple(shape)}, got {tuple(parameter.shape)}")
+        for parameter, name in present.items():
+            if parameter.requires_grad and parameter not in self._noised:
+                raise _changed(f"parameter {name!r} is trainable and was not before")
+        stepped = {tensor for group in self.inner.param_groups for tensor in group["params"]}
+        for tensor in stepped:
+            if tensor not in self._noised and (tensor.requires_grad or tensor.grad is not None):
+                name = present.get(tensor, f"of shape {tuple(tensor.shape)}")
+                raise _changed(f"the optimizer would move parameter {name!r}, which is not clipped")
+        for parameter, (name, _) in self._noised.items():
+            if parameter not in stepped:
+                raise _changed(f"parameter {name!r} has left the optimizer")
+        self._check_size()
+
+    def _check_size(self) -> None:
+        """Parameters are public: that they have become useless may be said, and no step would mend it."""
+        with torch.no_grad():
+            largest = torch._foreach_norm([each for each in self._noised if each.numel()], torch.inf)
+            total = torch.stack([each.to(largest[0].device, torch.float32) for each in largest]).sum().item()
+        if not total <= _LARGEST:
+            for parameter, (name, _) in self._noised.items():
+                if parameter.numel() and not parameter.detach().abs().max().item() <= _LARGEST:
+                    raise ParameterError(
+                        f"parameter {name!r} is NaN or infinite, or so large (above {_LARGEST:g}) that "
+                        "gradients are, and further steps would spend privacy for nothing; start again with "
+                        "a lower learning rate, a larger rate, or parameters in float32"
+                    )
 
 
-def _check_finite(sums: list[torch.Tensor]) -> None:
-    if not all(bool(torch.isfinite(tensor.sum())) for tensor in sums):
-        raise NonFiniteGradientError(
-            "a gradient on some process is NaN or infinite; no process takes this step"
-        )
+def _precision(tensor: Tensor) -> torch.dtype:
+    """In which sums over a batch and their noise are held."""
+    return torch.float64 if tensor.dtype == torch.float64 else torch.float32
+
+
+def _changed(what: str) -> ParameterError:
+    return ParameterError(
+        f"{what} since make_private; nothing was released: make the change before make_private, or call "
+        "detach() and make_private again"
+    )

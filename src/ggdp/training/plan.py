@@ -103,7 +103,12 @@ class Plan:
         return epsilon(self.mechanism(steps), delta=self.delta, method="one-coordinate")
 
     def ledger(self) -> Accountant:
-        """A fresh accountant with the plan's budget, which has recorded everything alongside."""
+        """A fresh accountant with the plan's budget, which has recorded everything alongside.
+
+        Raises:
+            ValueError: the accountant does not cover the steps of the plan, or the budget not one of them.
+        """
+        Accountant().step(self.step)  # refused here, and not at the first step
         budgeted = self.max_epsilon is not None
         accountant = Accountant(epsilon=self.max_epsilon, delta=self.delta if budgeted else None)
         for mechanism, count in self.alongside:
@@ -152,7 +157,8 @@ def plan_training(
         num_examples: size of the training set, public.
         dimension: number of trainable parameters.
         delta: of the guarantee.
-        norm: in which gradients are clipped; beta if left out.
+        norm: the p of the l_p norm in which gradients are clipped; 2 if left out. "matched" and p = beta need
+            less noise on paper, but clip gradients of many parameters far more (docs/training.md).
         rate: Poisson sampling probability; or
         batch_size: its expectation, rate * num_examples.
         steps: of the run; or
@@ -181,7 +187,8 @@ def plan_training(
         _only("target_epsilon", scale=scale, noise_multiplier=noise_multiplier, max_epsilon=max_epsilon)
         found = calibrate_scale(
             beta=given.beta, epsilon=target_epsilon, delta=delta, rate=rate, steps=steps,
-            sensitivity=clip_norm, norm=norm, dimension=dimension, alongside=alongside,
+            sensitivity=clip_norm, norm=norm if norm is not None else 2.0, dimension=dimension,
+            alongside=alongside,
         )  # fmt: skip
         given, max_epsilon = found.noise, float(target_epsilon)
     else:
@@ -189,7 +196,7 @@ def plan_training(
     return Plan(
         given,
         arguments.real("clip_norm", clip_norm, above=0.0),
-        given.beta if norm is None else norm,
+        2.0 if norm is None else norm,
         rate,
         steps,
         num_examples,

@@ -3,21 +3,21 @@
 
 Amplification by sampling is proved for this law, not for shuffled batches of equal size. A logical batch
 comes in physical parts of bounded size; the `StepClock` tells the optimizer which part ends a logical step.
+A batch without examples is not handed out: the optimizer takes its step, of noise alone, before the next one.
 """
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils import _pytree as pytree
 from torch.utils.data import (
+    BatchSampler,
     DataLoader,
-    Dataset,
     IterableDataset,
     RandomSampler,
     SequentialSampler,
@@ -31,6 +31,7 @@ from ggdp.training.randomness import Randomness, uniforms
 
 # The sampler's own rate is smaller than the accountant's by more than all its rounding (about 2^-50).
 _CAUTIOUS = 1.0 - 2.0**-40
+_END = object()
 
 
 @dataclass(frozen=True)
@@ -59,11 +60,22 @@ class NotPoissonError(RuntimeError):
     """A step was asked for on examples that did not come from the plan's own loader."""
 
 
+class Stepper(Protocol):
+    """Who takes the steps: the optimizer."""
+
+    def step_without_examples(self) -> None:
+        """Take the step of the empty batch that the clock holds."""
+
+    def tell_others(self, error: Exception) -> None:
+        """Tell the other processes of the run that this one cannot go on."""
+
+
 class StepClock:
     """What the loader has handed out and the optimizer has not yet taken: at most one part."""
 
     def __init__(self) -> None:
         self.open: Part | None = None
+        self.stepper: Stepper | None = None
 
     def take(self) -> Part:
         """The part that the step now running belongs to."""
@@ -76,61 +88,92 @@ class StepClock:
         part, self.open = self.open, None
         return part
 
+    def pass_empty(self, part: Part) -> None:
+        """Have the step of an empty batch taken."""
+        self.open = part
+        if self.stepper is not None:
+            self.stepper.step_without_examples()
+
+    def tell_others(self, error: Exception) -> None:
+        """Tell the other processes that no batch comes from this one."""
+        if self.stepper is not None:
+            self.stepper.tell_others(error)
+
 
 class PoissonBatches:
-    """A data loader of Poisson batches; one pass has `plan.steps_per_epoch` logical batches.
+    """A data loader of Poisson batches; one pass has `plan.steps_per_epoch` logical steps.
+
+    A loop over it sees fewer batches than that where some are empty, and more where `physical_batch_size`
+    splits them. Each pass draws anew.
 
     Args:
-        dataset: with a length and random access.
+        data_loader: gives the dataset, the collate function and everything about worker processes; see
+            `check_loader` for what it may not have.
         plan: which rate.
         randomness: where the choice comes from.
         clock: shared with the optimizer.
         physical_batch_size: the largest part handed out at a time; None hands out whole batches.
-        collate_fn: as `DataLoader`'s.
-        num_workers: processes that load examples.
         rank: this process, of
         world_size: so many; process r samples examples r, r + world_size, ..., so that the union over the
-            processes is one Poisson batch of the whole set.
+            processes is one Poisson batch of the whole set, which every process must hold.
     """
 
     def __init__(
         self,
-        dataset: Dataset[Any],
+        data_loader: DataLoader[Any],
         plan: Plan,
         randomness: Randomness,
         clock: StepClock,
         *,
         physical_batch_size: int | None = None,
-        collate_fn: Callable[[list[Any]], Any] | None = None,
-        num_workers: int = 0,
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
         if physical_batch_size is not None:
             arguments.whole("physical_batch_size", physical_batch_size)
-        self.dataset = dataset
+        self.dataset = data_loader.dataset
         self.batch_size = physical_batch_size
         self.clock = clock
         self._plan, self._randomness = plan, randomness
-        self._collate = collate_fn or default_collate
-        self._num_workers = num_workers
+        self._given = data_loader
+        self._loader: DataLoader[Any] | None = None
+        self._chosen = _Chosen()
         self._rank, self._world_size = rank, world_size
         self._num_batches = 0
 
     def __len__(self) -> int:
-        """Logical batches in one pass."""
+        """Logical steps in one pass."""
         return self._plan.steps_per_epoch
 
     def __iter__(self) -> Iterator[Any]:
+        return self.batches(len(self))
+
+    def batches(self, steps: int) -> Iterator[Any]:
+        """The parts of `steps` logical batches; steps without examples are taken on the way.
+
+        Raises:
+            BudgetExceededError: the budget does not allow the step of an empty batch.
+        """
         self.clock.open = None
         parts: deque[Part] = deque()  # in the order in which a loader draws indices ahead of the examples
-        for batch in self._batches(self._chosen(parts)):
+        loaded = self._loaded(self._drawn(parts, steps))
+        while True:
+            try:
+                batch = next(loaded, _END)
+            except Exception as error:
+                self.clock.tell_others(error)
+                raise
+            while parts and parts[0].size == 0:
+                self.clock.pass_empty(parts.popleft())
+            if batch is _END:
+                return
             self.clock.open = parts.popleft()
             yield batch
 
-    def _chosen(self, parts: "deque[Part]") -> Iterator[NDArray[np.int64]]:
+    def _drawn(self, parts: "deque[Part]", steps: int) -> Iterator[NDArray[np.int64]]:
+        """The examples of every part that has any; `parts` gets all of them."""
         num_local = len(range(self._rank, len(self.dataset), self._world_size))  # type: ignore[arg-type]
-        for _ in range(len(self)):
+        for _ in range(steps):
             chosen = poisson_positions(num_local, self._plan.rate * _CAUTIOUS, self._randomness)
             chosen = self._rank + self._world_size * chosen
             self._num_batches += 1
@@ -138,20 +181,42 @@ class PoissonBatches:
             pieces = [chosen[start : start + size] for start in range(0, len(chosen), size)] or [chosen]
             for index, piece in enumerate(pieces):
                 parts.append(Part(self._num_batches, index, len(piece), index == len(pieces) - 1))
-                yield piece
+                if len(piece):
+                    yield piece
 
-    def _batches(self, chosen: Iterator[NDArray[np.int64]]) -> Iterator[Any]:
-        if type(self.dataset) is TensorDataset and self._collate is default_collate and not self._num_workers:
-            tensors = self.dataset.tensors
+    def _loaded(self, chosen: Iterator[NDArray[np.int64]]) -> Iterator[Any]:
+        given, dataset = self._given, self.dataset
+        plain = given.collate_fn is default_collate and not given.num_workers and not given.pin_memory
+        if plain and isinstance(dataset, TensorDataset) and type(dataset) is TensorDataset:
+            tensors = dataset.tensors
             for indices in chosen:  # one gather per tensor instead of one example at a time
                 where = torch.from_numpy(indices)
                 yield [tensor.index_select(0, where.to(tensor.device)) for tensor in tensors]
             return
-        yield from DataLoader(
+        if self._loader is None:
+            self._loader = self._with_given_settings()
+        self._chosen.now = chosen
+        yield from self._loader
+
+    def _with_given_settings(self) -> DataLoader[Any]:
+        """A loader of chosen examples that does everything else as the one given."""
+        given = self._given
+        generator = given.generator
+        if generator is None or self._world_size > 1:
+            generator = self._randomness.for_workers(generator, self._rank)
+        return DataLoader(
             self.dataset,
-            batch_sampler=_Indices(chosen),
-            collate_fn=_Collate(self._collate, self.dataset[0]),
-            num_workers=self._num_workers,
+            batch_sampler=self._chosen,
+            num_workers=given.num_workers,
+            collate_fn=given.collate_fn,
+            pin_memory=given.pin_memory,
+            timeout=given.timeout,
+            worker_init_fn=given.worker_init_fn,
+            multiprocessing_context=given.multiprocessing_context,
+            generator=generator,
+            prefetch_factor=given.prefetch_factor,
+            persistent_workers=given.persistent_workers,
+            pin_memory_device=given.pin_memory_device,
         )
 
 
@@ -177,41 +242,60 @@ def poisson_positions(count: int, rate: float, randomness: Randomness) -> NDArra
 
 
 def check_loader(data_loader: DataLoader[Any]) -> None:
-    """Refuse a loader whose own way of choosing examples would be replaced without its user noticing."""
+    """Refuse a loader some of whose settings would be left out without its user noticing.
+
+    Kept are the dataset, `collate_fn`, `num_workers`, `worker_init_fn`, `pin_memory`, `persistent_workers`,
+    `timeout`, `prefetch_factor`, `multiprocessing_context` and the `generator` that seeds workers.
+    """
     arguments.instance("data_loader", data_loader, DataLoader)
+    kind = type(data_loader)
+    if kind.__iter__ is not DataLoader.__iter__:
+        raise ValueError(
+            f"data_loader must be a plain DataLoader, got {kind.__name__}, which hands out batches in a way "
+            "of its own that would be lost; give the loader that it was made from (with accelerate, call "
+            "make_private before prepare)"
+        )
     if isinstance(data_loader.dataset, IterableDataset):
         raise ValueError(
             "data_loader must have a dataset with a length and random access, got an IterableDataset: a "
             "Poisson batch chooses among all examples"
         )
-    plain = isinstance(data_loader.sampler, (RandomSampler, SequentialSampler))
-    if not plain or (isinstance(data_loader.sampler, RandomSampler) and data_loader.sampler.replacement):
-        raise ValueError(
-            f"data_loader must be a plain one, got {type(data_loader.sampler).__name__}: examples are "
-            "chosen by Poisson sampling, which the accountant counts on; leave the sampler out (processes "
-            "share the data by themselves)"
-        )
-    if len(data_loader.dataset) == 0:  # type: ignore[arg-type]
+    size = len(data_loader.dataset)  # type: ignore[arg-type]
+    if size == 0:
         raise ValueError("data_loader must hold at least one example, got an empty dataset")
+    if data_loader.batch_size is None:
+        other = data_loader.batch_sampler
+        name = "batch_size=None" if other is None else f"the batch_sampler {type(other).__name__}"
+        raise ValueError(
+            f"data_loader must leave the choice of batches to Poisson sampling, got {name}; give the "
+            "DataLoader a batch_size, and make_private a rate or batch_size if that should not be it"
+        )
+    sampler = data_loader.sampler
+    plain = isinstance(sampler, (RandomSampler, SequentialSampler)) and len(sampler) == size
+    plain = plain and not (isinstance(sampler, RandomSampler) and sampler.replacement)
+    if not plain or type(data_loader.batch_sampler) is not BatchSampler:
+        name = type(sampler if not plain else data_loader.batch_sampler).__name__
+        raise ValueError(
+            f"data_loader must be a plain one, got {name}: examples are chosen among all of them by Poisson "
+            "sampling, which the accountant counts on; leave the sampler out (processes share the data by "
+            "themselves), or give a torch.utils.data.Subset as dataset"
+        )
+    if data_loader.drop_last:
+        raise ValueError(
+            "drop_last must be left out of data_loader, got True: Poisson batches differ in size, none of "
+            "them is a rest"
+        )
+    if not getattr(data_loader, "in_order", True):
+        raise ValueError(
+            "in_order must be left out of data_loader, got False: parts of a batch are counted in order"
+        )
 
 
-class _Indices:
-    """A batch sampler over indices already chosen."""
+class _Chosen:
+    """A batch sampler over indices already chosen; `now` is set before every pass."""
 
-    def __init__(self, chosen: Iterator[NDArray[np.int64]]) -> None:
-        self._chosen = chosen
+    def __init__(self) -> None:
+        self.now: Iterator[NDArray[np.int64]] = iter(())
 
     def __iter__(self) -> Iterator[list[int]]:
-        return (indices.tolist() for indices in self._chosen)
-
-
-class _Collate:
-    """Collate that also knows what no examples look like: the tensors of one example, cut to length 0."""
-
-    def __init__(self, collate: Callable[[list[Any]], Any], example: Any) -> None:
-        self._collate, self._example = collate, example
-
-    def __call__(self, examples: list[Any]) -> Any:
-        if examples:
-            return self._collate(examples)
-        return pytree.tree_map(lambda leaf: leaf[:0], self._collate([self._example]))
+        return (indices.tolist() for indices in self.now)

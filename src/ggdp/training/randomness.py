@@ -2,11 +2,12 @@
 """Where a run's randomness comes from: one source for the batches, another for the noise.
 
 They are kept apart so that drawing batches ahead, in loader processes, changes no noise. Both are
-unpredictable unless the caller gives a generator with a seed, whose noise anybody can repeat and remove.
+unpredictable unless the caller gives a generator with a seed, whose noise anybody can repeat and remove. No
+state of either is ever written down: a run that is resumed draws anew.
 """
 
+import hashlib
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -42,13 +43,26 @@ class Randomness:
         seeds = torch.randint(2**62, (2 * rank + 2,), generator=generator, device=generator.device).tolist()
         return cls(torch.Generator().manual_seed(seeds[-2]), torch.Generator().manual_seed(seeds[-1]))
 
-    def state_dict(self) -> dict[str, Any]:
-        """The state of both, keys included: whoever reads it can remove the noise. Keep it as the data."""
-        return {"batches": _state(self.batches), "noise": _state(self.noise)}
+    def renew(self) -> None:
+        """Go on with new keys from the operating system, whatever the generators were before.
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state_dict` was called."""
-        self.batches, self.noise = _restored(state["batches"]), _restored(state["noise"])
+        The same noise on two different sums is removed by subtracting them. A run that is resumed was given
+        the generator that it had before, whose noise has been used.
+        """
+        self.batches, self.noise = secure_generator(), secure_generator()
+
+    def for_workers(self, given: torch.Generator | None, rank: int) -> torch.Generator:
+        """The generator from which a `DataLoader` seeds its workers, different in every process.
+
+        Args:
+            given: the data loader's own, from whose seed it then follows.
+            rank: of this process.
+        """
+        source = given if given is not None else self.batches
+        if isinstance(source, SecureGenerator):
+            return torch.Generator().manual_seed(int.from_bytes(secure_generator().bytes(7), "little"))
+        name = f"workers of process {rank}: {source.initial_seed()}".encode()
+        return torch.Generator().manual_seed(int.from_bytes(hashlib.sha256(name).digest()[:7], "little"))
 
 
 def uniforms(generator: Generator, count: int) -> NDArray[np.float64]:
@@ -58,17 +72,3 @@ def uniforms(generator: Generator, count: int) -> NDArray[np.float64]:
     drawn = torch.rand(count, generator=generator, device=generator.device, dtype=torch.float64)
     values: NDArray[np.float64] = drawn.cpu().numpy()
     return values
-
-
-def _state(generator: Generator) -> dict[str, Any]:
-    if isinstance(generator, SecureGenerator):
-        return {"kind": "secure", **generator.export_state()}
-    return {"kind": "torch", "state": generator.get_state()}
-
-
-def _restored(state: dict[str, Any]) -> Generator:
-    if state["kind"] == "secure":
-        return SecureGenerator.restore_state({name: value for name, value in state.items() if name != "kind"})
-    generator = torch.Generator()
-    generator.set_state(state["state"])
-    return generator

@@ -16,9 +16,9 @@ class EpochRow:
 
     Attributes:
         epoch: counted from 1.
-        steps: logical steps so far.
+        steps: logical steps that the model holds.
         epsilon_lower: certified epsilon so far, at the plan's delta: the truth is no less;
-        epsilon: and no more. This is the number to publish.
+        epsilon: and no more. This is the number to publish. Steps that an interruption has lost are in it.
         score: what `evaluate` returned, or NaN.
         seconds: since the run began, pauses left out.
     """
@@ -40,12 +40,14 @@ class FitReport:
         rows: one per epoch.
         stopped_by: the end of the plan, the budget, or patience with scores that no longer rise.
         method: which accountant's method gave epsilon.
+        steps_lost: steps that are charged and not in the model, because an interruption came between.
     """
 
     plan: Plan
     rows: tuple[EpochRow, ...]
     stopped_by: StoppedBy
     method: str
+    steps_lost: int = 0
 
     @property
     def last(self) -> EpochRow:
@@ -64,6 +66,7 @@ class FitReport:
             "rows": [asdict(row) for row in self.rows],
             "stopped_by": self.stopped_by,
             "method": self.method,
+            "steps_lost": self.steps_lost,
         }
 
 

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -94,6 +95,7 @@ class TaskRun:
             evaluate=self.score,
             checkpoint=checkpoint,
             resume=resume,
+            keep={f"average {place}": average for place, average in enumerate(self.averages)},
             patience=self.patience,
             scheduler=self.scheduler,
             progress=progress,
@@ -112,36 +114,11 @@ def prepare(
         generator: of batches and noise, for repetition only; unpredictable if None.
         weights: of the first weights, which are public.
     """
-    defaults = task.defaults
-    device = task.train.tensors[0].device
-    model = task.build(weights).to(device)
-    optimizer = SGD(
-        model.parameters(),
-        lr=_or(settings.learning_rate, defaults.learning_rate),
-        momentum=_or(settings.momentum, defaults.momentum),
-    )
+    asked = private_arguments(task, settings, weights=weights)
+    model, optimizer = asked["model"], asked["optimizer"]
     averages = tuple(WeightAverage(model, optimizer, decay) for decay in settings.averages)
-    sized = settings.rate is not None or settings.batch_size is not None
-    timed = settings.steps is not None or settings.epochs is not None
-    private = make_private(
-        model,
-        optimizer,
-        DataLoader(task.train, shuffle=True),
-        settings.beta,
-        _or(settings.clip_norm, defaults.clip_norm),
-        delta=_or(settings.delta, defaults.delta),
-        norm=settings.norm,
-        rate=settings.rate,
-        batch_size=settings.batch_size if sized else min(defaults.batch_size, task.num_examples),
-        steps=settings.steps,
-        epochs=settings.epochs if timed else defaults.epochs,
-        target_epsilon=settings.target_epsilon,
-        noise_multiplier=settings.noise_multiplier,
-        alongside=[(mechanism, 1) for mechanism in task.charged],
-        physical_batch_size=settings.physical_batch_size,
-        generator=generator,
-    )
-    score = accuracy_on(task.test, batch_size=defaults.score_batch_size)
+    private = make_private(**asked, generator=generator)
+    score = accuracy_on(task.test, batch_size=task.defaults.score_batch_size)
     return TaskRun(
         private,
         _score_of_first(averages, score),
@@ -149,6 +126,35 @@ def prepare(
         _falling(optimizer, settings.learning_rate_end, private.plan),
         settings.patience,
     )
+
+
+def private_arguments(task: Task, settings: RunSettings, *, weights: torch.Generator) -> dict[str, Any]:
+    """The arguments of `make_private` for a task: a fresh model, its optimizer, the data and the settings."""
+    defaults = task.defaults
+    model = task.build(weights).to(task.train.tensors[0].device)
+    sized = settings.rate is not None or settings.batch_size is not None
+    timed = settings.steps is not None or settings.epochs is not None
+    return {
+        "model": model,
+        "optimizer": SGD(
+            model.parameters(),
+            lr=_or(settings.learning_rate, defaults.learning_rate),
+            momentum=_or(settings.momentum, defaults.momentum),
+        ),
+        "data_loader": DataLoader(task.train, shuffle=True),
+        "noise": settings.beta,
+        "clip_norm": _or(settings.clip_norm, defaults.clip_norm),
+        "delta": _or(settings.delta, defaults.delta),
+        "norm": settings.norm,
+        "rate": settings.rate,
+        "batch_size": settings.batch_size if sized else min(defaults.batch_size, task.num_examples),
+        "steps": settings.steps,
+        "epochs": settings.epochs if timed else defaults.epochs,
+        "target_epsilon": settings.target_epsilon,
+        "noise_multiplier": settings.noise_multiplier,
+        "alongside": [(mechanism, 1) for mechanism in task.charged],
+        "physical_batch_size": settings.physical_batch_size,
+    }
 
 
 def _falling(optimizer: SGD, end: float | None, plan: Plan) -> LRScheduler | None:

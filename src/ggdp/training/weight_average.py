@@ -2,6 +2,7 @@
 """A running average of a model's weights: post-processing of private steps, so it costs no privacy."""
 
 import copy
+from typing import Any
 
 import torch
 from torch import nn
@@ -37,3 +38,12 @@ class WeightAverage:
         decay = min(self._decay, (1.0 + self._steps) / (_WARM_UP + self._steps))
         with torch.no_grad():
             torch._foreach_lerp_(list(self.model.parameters()), list(self._source.parameters()), 1.0 - decay)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a run needs to go on with the average; `ggdp.training.fit` keeps it where it is told to."""
+        return {"model": self.model.state_dict(), "steps": self._steps}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on where `state_dict` was called."""
+        self.model.load_state_dict(state_dict["model"])
+        self._steps = arguments.whole("steps", state_dict["steps"], least=0)

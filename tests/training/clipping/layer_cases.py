@@ -111,7 +111,10 @@ class Positions(nn.Module):
         self.positions = nn.Embedding(6, 4)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        return torch.tanh(self.tokens(tokens) + self.positions(torch.arange(tokens.shape[1]).unsqueeze(0)))
+        return torch.tanh(
+            self.tokens(tokens)
+            + self.positions(torch.arange(tokens.shape[1], device=tokens.device).unsqueeze(0))
+        )
 
 
 class LowRank(nn.Module):
@@ -150,7 +153,7 @@ class SelfAttention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         length = x.shape[1]
-        causal = torch.triu(torch.ones(length, length, dtype=torch.bool), 1)
+        causal = torch.triu(torch.ones(length, length, dtype=torch.bool, device=x.device), 1)
         padding = x[:, :, 0] > 1.5
         padding[:, 0] = False
         output, _ = self.attention(
@@ -272,5 +275,5 @@ CASES = (
 def example_losses(case: LayerCase, output: Tensor) -> Tensor:
     """A loss per example with curvature and uneven slopes, the same for every example."""
     flat = output.transpose(0, case.output_dim).flatten(1)
-    slopes = torch.linspace(-1.0, 2.0, flat.shape[1], dtype=flat.dtype)
+    slopes = torch.linspace(-1.0, 2.0, flat.shape[1], dtype=flat.dtype, device=flat.device)
     return (F.softplus(flat) * slopes).sum(dim=1) + flat.square().mean(dim=1)

@@ -73,7 +73,7 @@ def test_forward_without_backward_leaves_nothing_behind() -> None:
 
 def test_discard_forgets() -> None:
     model = _net()
-    gradients = ExampleGradients(model)
+    gradients = ExampleGradients(model, loss_reduction="sum")
     model(torch.randn(4, 6)).sum().backward()
     gradients.discard()
     assert gradients.clipped_sum(WIDE).num_examples == 0
@@ -156,8 +156,27 @@ def test_a_gradient_that_is_not_finite_is_refused_and_the_next_batch_is_sound(
     with pytest.raises(
         NonFiniteGradientError, match="1 of 4 examples are NaN or infinite, first of example 2"
     ):
-        _trained(model, inputs, gradients, Clipping(1.0, p))
+        _trained(model, inputs, gradients, Clipping(1.0, p, non_finite="refuse"))
     assert _trained(model, torch.randn(3, 6), gradients, Clipping(1.0, p)).num_examples == 3
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
+def test_an_example_whose_gradient_is_not_finite_adds_nothing(case: LayerCase) -> None:
+    torch.manual_seed(0)
+    model, inputs = case.model(), case.inputs()
+    gradients = ExampleGradients(model, batch_first=case.batch_dim == 0)
+    count, clipping = inputs[0].shape[case.batch_dim], Clipping(0.5, 1.5)
+    slopes = torch.ones(count)
+    gradients.backward(example_losses(case, model(*inputs)) * slopes.index_fill(0, torch.tensor(1), 0.0))
+    without = gradients.clipped_sum(clipping)
+    gradients.backward(
+        example_losses(case, model(*inputs)) * slopes.index_fill(0, torch.tensor(1), torch.nan)
+    )
+    found = gradients.clipped_sum(clipping)
+    assert (found.num_zeroed, found.num_examples, without.num_zeroed) == (1, count, 0)
+    for one, other in zip(found.sums, without.sums, strict=True):
+        torch.testing.assert_close(one, other)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +220,7 @@ def test_a_parameter_used_past_its_module_is_refused() -> None:
             return self.embedding(tokens).mean(dim=1) @ self.embedding.weight.t()
 
     model = Tying()
-    gradients = ExampleGradients(model)
+    gradients = ExampleGradients(model, loss_reduction="sum")
     model(torch.randint(0, 7, (5, 3))).sum().backward()
     with pytest.raises(UnsupportedModelError, match=r"embedding\.weight was used other than by calling"):
         gradients.clipped_sum(WIDE)
@@ -222,16 +241,20 @@ def test_rows_that_are_not_the_examples_are_refused() -> None:
         model(torch.randn(5, 2, 4))
 
 
-def test_dropout_inside_a_module_without_a_rule_is_refused() -> None:
+def test_dropout_inside_a_module_without_a_rule_is_the_same_in_norms_and_in_the_loss() -> None:
     class Noisy(ClassToken):
         def forward(self, x: Tensor) -> Tensor:
             return F.dropout(super().forward(x), 0.5)
 
     model = Noisy()
-    gradients = ExampleGradients(model)
-    model(torch.randn(5, 3, 4)).sum().backward()
-    with pytest.raises(UnsupportedModelError, match="dropout inside"):
-        gradients.clipped_sum(WIDE)
+    truth, inputs = copy.deepcopy(model), torch.randn(5, 3, 4)
+    gradients = ExampleGradients(model, loss_reduction="sum")
+    torch.manual_seed(3)
+    model(inputs).square().sum().backward()
+    torch.manual_seed(3)
+    truth(inputs).square().sum().backward()
+    for one, other in zip(gradients.clipped_sum(WIDE).sums, truth.parameters(), strict=True):
+        torch.testing.assert_close(one, other.grad)
 
 
 def test_dropout_between_layers_is_the_same_in_norms_and_in_the_loss() -> None:
@@ -258,7 +281,7 @@ def test_lstm_drops_out_between_its_layers() -> None:
             return self.layer(x)[0]
 
     model = Ends()
-    gradients = ExampleGradients(model)
+    gradients = ExampleGradients(model, loss_reduction="sum")
     model(torch.randn(5, 6, 3)).square().sum().backward()
     sums = dict(
         zip((name for name, _ in model.named_parameters()), gradients.clipped_sum(WIDE).sums, strict=True)
@@ -311,8 +334,8 @@ def test_an_input_changed_in_place_after_the_call_is_refused() -> None:
             return x
 
     model = Residual()
-    ExampleGradients(model)
-    with pytest.raises(RuntimeError, match="input of module second was changed in place"):
+    ExampleGradients(model, loss_reduction="sum")
+    with pytest.raises(UnsupportedModelError, match="input of module second was changed in place"):
         model(torch.randn(4, 6)).sum().backward()
 
 
@@ -324,11 +347,25 @@ def test_frozen_parameters_are_neither_clipped_nor_summed() -> None:
 
 
 def test_a_parameter_that_took_no_part_gets_zeros() -> None:
+    class Partly(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.idle = nn.Linear(6, 3), nn.Linear(6, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.used(x)
+
+    model = Partly()
+    found = _trained(model, torch.randn(4, 6), ExampleGradients(model), WIDE)
+    assert [bool(tensor.any()) for tensor in found.sums] == [True, True, False, False]
+
+
+def test_layers_called_without_their_model_are_refused() -> None:
     model = nn.ModuleDict({"used": nn.Linear(6, 3), "idle": nn.Linear(6, 3)})
     gradients = ExampleGradients(model)
-    model["used"](torch.randn(4, 6)).sum().backward()
-    found = gradients.clipped_sum(WIDE)
-    assert [bool(tensor.any()) for tensor in found.sums] == [True, True, False, False]
+    F.cross_entropy(model["used"](torch.randn(4, 6)), torch.zeros(4, dtype=torch.long)).backward()
+    with pytest.raises(UnsupportedModelError, match="call the model itself"):
+        gradients.clipped_sum(WIDE)
 
 
 def test_copies_and_pickles_of_the_model_are_plain() -> None:

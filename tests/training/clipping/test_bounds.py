@@ -8,6 +8,8 @@ import torch
 from torch import nn
 
 from ggdp.training.clipping import Clipping, ExampleGradients
+from ggdp.training.clipping.convolution import ConvolutionCall, Geometry
+from ggdp.training.clipping.linear import SequenceCall, Slots
 from ggdp.training.clipping.model_sites import layers_of, sites_of
 from ggdp.training.clipping.norms import combined, margin, row_norms
 from ggdp.training.clipping.site import Tape
@@ -64,6 +66,31 @@ def test_no_share_exceeds_the_clip_norm_in_float64(p: float) -> None:
         assert 0.1 * (1.0 - 2 * margin(torch.float32, CPU)) < size <= 0.1
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+@pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 3.0, math.inf])
+@pytest.mark.parametrize("kind", ["sequence", "convolution"])
+def test_no_share_exceeds_the_clip_norm_where_an_examples_terms_cancel(
+    kind: str, p: float, device: str
+) -> None:
+    """What is left of a sum that cancels is rounding, other rounding in its norm than in its sum."""
+    torch.manual_seed(9)
+    layer = nn.Linear(40, 30) if kind == "sequence" else nn.Conv1d(40, 30, 1)
+    model = nn.Sequential(layer, nn.Flatten()).to(device)
+    gradients = ExampleGradients(model, loss_reduction="sum", self_check=False)
+    for _ in range(20):
+        half = torch.randn(1, 64, 40, device=device) * 1e6
+        order = torch.randperm(64, device=device)
+        x = torch.cat([half, half[:, order]], dim=1)
+        signs = torch.randn(1, 64, 30, device=device)
+        signs = torch.cat([signs, -signs[:, order]], dim=1)
+        if kind == "convolution":
+            x, signs = x.transpose(1, 2).contiguous(), signs.transpose(1, 2).contiguous()
+        (model(x) * signs.flatten(1)).sum().backward()
+        sums = gradients.clipped_sum(Clipping(clip_norm=0.1, norm=p)).sums
+        flat = torch.cat([tensor.flatten() for tensor in sums]).unsqueeze(0).cpu()
+        assert float(_true_norms(flat, p)) <= 0.1
+
+
 def test_the_float64_check_rejects_factors_without_a_margin() -> None:
     """The other arm: aiming at C itself, rounding puts some shares above it."""
     torch.manual_seed(4)
@@ -81,7 +108,7 @@ def test_per_layer_sums_equal_a_loop_over_single_examples(name: str, p: float) -
     truth = single_examples(case, model, inputs)
     clip_norm = 0.7 * float(truth.norms(p).median())
     numbers = {q: number for number, q in enumerate(q for q in model.parameters() if q.requires_grad)}
-    sites = sites_of(model, numbers, Tape(), batch_first=True)
+    sites = sites_of(model, numbers, Tape(model, is_mean=True), batch_first=True)
     groups: dict[int, set[int]] = {}
     for site, layer in zip(sites, layers_of(sites), strict=True):
         groups.setdefault(layer, set()).update(site.slots.values())
@@ -114,7 +141,7 @@ def test_norms_are_right_for_losses_of_any_size(name: str, size: float) -> None:
 def test_layers_that_share_a_parameter_are_one_layer() -> None:
     model = Tied()
     numbers = {parameter: number for number, parameter in enumerate(model.parameters())}
-    sites = sites_of(model, numbers, Tape(), batch_first=True)
+    sites = sites_of(model, numbers, Tape(model, is_mean=True), batch_first=True)
     assert [site.path for site in sites] == ["embedding", "middle", "last"]
     assert layers_of(sites) == [0, 1, 0]
 
@@ -138,3 +165,20 @@ def test_the_shares_of_layers_make_up_the_clip_norm(p: float) -> None:
 def test_a_clipping_that_means_nothing_is_refused(clip_norm: float, norm: float, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Clipping(clip_norm=clip_norm, norm=norm)
+
+
+@pytest.mark.parametrize("p", [1.0, 1.5, 2.0, 3.0, math.inf])
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_the_spread_of_a_call_is_at_least_the_sum_of_the_sizes_of_its_terms(p: float, kernel: int) -> None:
+    torch.manual_seed(3)
+    x, g = torch.randn(4, 5, 9), torch.randn(4, 6, 10 - kernel)
+    patches = x.unfold(2, kernel, 1).permute(0, 2, 1, 3).flatten(2)  # (examples, positions, patch)
+    terms = torch.linalg.vector_norm(patches, p, dim=2) * torch.linalg.vector_norm(g, p, dim=1)
+    geometry = Geometry((kernel,), (1,), (0,), (1,), 1)
+    calls = [ConvolutionCall(Slots(0, None), geometry, x, g)]
+    if kernel == 1:
+        calls.append(SequenceCall(Slots(0, None), x.transpose(1, 2), g.transpose(1, 2)))
+    for call in calls:
+        found = call.spread(p)
+        assert bool((found >= terms.sum(dim=1) * (1.0 - 1e-5)).all())
+        assert bool((found <= 9.0 * kernel * terms.sum(dim=1)).all())  # and not without any measure

@@ -2,6 +2,7 @@
 """For every kind of layer: norms and clipped sums equal those of a float64 loop over single examples."""
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -16,7 +17,20 @@ NORMS = (1.0, 1.33, 2.0, 3.0, math.inf)
 # clipping.
 TOLERANCE = 1e-4
 
-pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths"),
+    pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)]),
+]
+
+
+@pytest.fixture(autouse=True)
+def _exact_products(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU, products of float32 numbers with all their digits."""
+    if device == "cuda":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+            monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
 
 
 def _close(found: Tensor, truth: Tensor, size: float) -> bool:
@@ -35,15 +49,17 @@ def _clipped(
         gradients.detach()
 
 
-def _prepared(case: LayerCase) -> tuple[nn.Module, tuple[Tensor, ...], SingleExamples]:
+def _prepared(case: LayerCase, device: str) -> tuple[nn.Module, tuple[Tensor, ...], SingleExamples]:
     torch.manual_seed(5)
     model, inputs = case.model(), case.inputs()
-    return model, inputs, single_examples(case, model, inputs)
+    truth = single_examples(case, model, inputs)
+    truth = SingleExamples(tuple(each.to(device) for each in truth.gradients))
+    return model.to(device), tuple(each.to(device) for each in inputs), truth
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_norms_and_clipped_sums_equal_a_loop_over_single_examples(case: LayerCase) -> None:
-    model, inputs, truth = _prepared(case)
+def test_norms_and_clipped_sums_equal_a_loop_over_single_examples(case: LayerCase, device: str) -> None:
+    model, inputs, truth = _prepared(case, device)
     for p in NORMS:
         clip_norm = float(truth.norms(p).median())
         for reduction in ("mean", "sum"):
@@ -55,17 +71,18 @@ def test_norms_and_clipped_sums_equal_a_loop_over_single_examples(case: LayerCas
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_the_stand_in_computes_what_the_layer_computes(case: LayerCase) -> None:
-    model, inputs, _ = _prepared(case)
+def test_the_stand_in_computes_what_the_layer_computes(case: LayerCase, device: str) -> None:
+    model, inputs, _ = _prepared(case, device)
     plain = model(*inputs)
     gradients = ExampleGradients(model, batch_first=case.batch_dim == 0)
-    torch.testing.assert_close(model(*inputs), plain, rtol=1e-5, atol=1e-6)
+    tolerance = 1e-5 if device == "cpu" else 1e-4  # cuDNN has recurrent layers of its own
+    torch.testing.assert_close(model(*inputs), plain, rtol=tolerance, atol=0.1 * tolerance)
     gradients.detach()
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_cotangents_pass_through_the_stand_in_to_the_input(case: LayerCase) -> None:
-    model, inputs, _ = _prepared(case)
+def test_cotangents_pass_through_the_stand_in_to_the_input(case: LayerCase, device: str) -> None:
+    model, inputs, _ = _prepared(case, device)
     if not inputs[0].is_floating_point():
         assert not _clipped(case, model, inputs, Clipping(1.0, 2.0)).norms.requires_grad
         return

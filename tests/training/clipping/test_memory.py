@@ -87,7 +87,8 @@ def test_a_pass_is_let_go_without_the_garbage_collector(case: LayerCase) -> None
     model, inputs = case.model(), case.inputs()
     if not inputs[0].is_floating_point():  # no graph before an embedding: see what follows other layers
         model, inputs = AfterLinear(), (torch.randn(2, 6, 3),)
-    gradients = ExampleGradients(model, batch_first=case.batch_dim == 0 or isinstance(model, AfterLinear))
+    batch_first = case.batch_dim == 0 or isinstance(model, AfterLinear)
+    gradients = ExampleGradients(model, loss_reduction="sum", batch_first=batch_first)
     gc.disable()
     try:
         for with_backward in (False, True):

@@ -69,7 +69,7 @@ def private(engine, *, noise_multiplier=1.0, max_grad_norm=0.3, seed=5, net=None
     )
 
 
-def gradients_of(run, loader=None, passes=1):
+def gradients_of(run, loader=None, passes=1, loss=None):
     """The gradients that the wrapped optimizer sees, step by step."""
     model, optimizer, own_loader = run
     seen = []
@@ -77,9 +77,10 @@ def gradients_of(run, loader=None, passes=1):
 
     def spy(optim):
         seen.append(torch.cat([parameter.grad.flatten() for parameter in optim.params]).clone())
-        hook(optim)
+        if hook is not None:  # Opacus's accountant
+            hook(optim)
 
     optimizer.attach_step_hook(spy)
     for _ in range(passes):
-        train(model, optimizer, own_loader if loader is None else loader)
+        train(model, optimizer, own_loader if loader is None else loader, loss)
     return seen

@@ -153,7 +153,7 @@ def other(**changes):
         (other(mechanism="moments"), "mechanism must be one of"),
         ({"mechanism": "ggdp", "history": []}, "state_dict must have the fields"),
         (other(history=mixed().state_dict()["history"][:1]), "two records disagree"),
-        (other(steps_without_noise=[]), "two records disagree"),
+        (other(steps_without_price=[]), "two records disagree"),
         (other(ledger={}), "state must have the fields"),
         (other(ledger=Accountant(epsilon=1.0, delta=1e-5).state_dict()), "without a budget"),
         ({"mechanism": "prv", "history": [(1.0, 0.1)]}, "each entry of history"),

@@ -3,6 +3,7 @@
 
 import io
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -38,8 +39,9 @@ def test_beta_2_clips_like_opacus_on_the_same_batches(grad_sample_mode, loss_red
         "grad_sample_mode": grad_sample_mode,
         "loss_reduction": loss_reduction,
     }
-    theirs = gradients_of(private(opacus_engine(), **options))
-    ours = gradients_of(private(GGPrivacyEngine(), **options))
+    loss = partial(nn.functional.cross_entropy, reduction=loss_reduction)
+    theirs = gradients_of(private(opacus_engine(), **options), loss=loss)
+    ours = gradients_of(private(GGPrivacyEngine(), **options), loss=loss)
     assert len(ours) == len(theirs) == 4
     for a, b in zip(ours, theirs, strict=True):
         assert (a - b).norm() <= 1e-6 * b.norm()
@@ -217,7 +219,6 @@ def test_a_model_with_batch_norm_is_refused_as_opacus_does():
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"poisson_sampling": False}, "poisson_sampling must be True"),
         ({"rand_on_empty": True}, "rand_on_empty must be False"),
         ({"grad_sample_mode": "ghost"}, "keeps per-example gradients"),
         ({"clipping": "adaptive"}, "clipping must be one of flat, per_layer"),

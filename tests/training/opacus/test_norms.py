@@ -50,16 +50,14 @@ def test_no_examples_have_no_norms_and_sum_to_zero(p):
     empty = gradients(num=0)
     found = example_norms(empty, p)
     assert found.shape == (0,)
-    assert torch.equal(weighted_sum(clip_factors(found, 1.0, p), empty[0], torch.float32), torch.zeros(5, 3))
+    assert torch.equal(weighted_sum(clip_factors(found, 1.0, p), empty[0]), torch.zeros(5, 3))
 
 
 @pytest.mark.parametrize("p", NORMS)
 def test_a_zero_gradient_stays_zero(p):
     zeros = [torch.zeros(2, 3)]
     assert torch.equal(example_norms(zeros, p), torch.zeros(2, dtype=torch.float64))
-    assert torch.equal(
-        weighted_sum(clip_factors(torch.zeros(2), 1.0, p), zeros[0], torch.float32), torch.zeros(3)
-    )
+    assert torch.equal(weighted_sum(clip_factors(torch.zeros(2), 1.0, p), zeros[0]), torch.zeros(3))
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
@@ -79,10 +77,7 @@ def test_the_true_l1_norm_of_a_clipped_gradient_is_never_above_the_bound(clip_no
         drawn = gradients(seed, num=4, scale=10.0 ** (seed % 7 - 3))
         factors = clip_factors(example_norms(drawn, 1.0), clip_norm, 1.0)
         for index in range(4):
-            alone = [
-                weighted_sum(factors[index : index + 1], part[index : index + 1], torch.float32)
-                for part in drawn
-            ]
+            alone = [weighted_sum(factors[index : index + 1], part[index : index + 1]) for part in drawn]
             total = sum(abs(Fraction(value)) for part in alone for value in part.flatten().tolist())
             assert total <= Fraction(clip_norm)
 
@@ -94,10 +89,7 @@ def test_the_norm_of_a_clipped_gradient_is_never_above_the_bound_and_hardly_belo
         found = example_norms(drawn, p)
         factors = clip_factors(found, 0.5, p)
         for index in range(4):
-            alone = [
-                weighted_sum(factors[index : index + 1], part[index : index + 1], torch.float32)
-                for part in drawn
-            ]
+            alone = [weighted_sum(factors[index : index + 1], part[index : index + 1]) for part in drawn]
             clipped = loop_norm(alone, p)
             assert clipped <= 0.5
             assert found[index] < 0.5 or clipped >= 0.5 * (1.0 - 2e-5)

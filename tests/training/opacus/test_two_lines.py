@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An Opacus script, run as it is and with two lines changed."""
+"""An Opacus script, run as it is, with two lines changed, and with its accountant changed alone."""
 
 import contextlib
 import io
@@ -60,3 +60,13 @@ def test_two_lines_changed_the_script_meets_its_target_with_no_more_noise():
     assert 3.99 <= spent <= 4.0
     assert multiplier <= before
     assert 3.99 <= run(changed(1.5))[0] <= 4.0
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing", "ignore:Secure RNG turned off")
+@pytest.mark.filterwarnings("ignore:Optimal order is")
+def test_with_the_accountant_alone_changed_the_script_meets_its_target_with_less_noise():
+    _, before = run(SCRIPT)
+    with_ours = SCRIPT.replace('PrivacyEngine(accountant="rdp")', 'PrivacyEngine(accountant="ggdp")')
+    spent, multiplier = run("import ggdp.opacus\n" + with_ours)
+    assert 3.99 <= spent <= 4.0
+    assert multiplier < 0.95 * before

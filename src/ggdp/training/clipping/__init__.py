@@ -4,5 +4,13 @@
 from ggdp.training.clipping.bounds import ClippedSum, Clipping
 from ggdp.training.clipping.example_gradients import ExampleGradients
 from ggdp.training.clipping.refusals import NonFiniteGradientError, UnsupportedModelError
+from ggdp.training.clipping.self_check import SelfCheckError
 
-__all__ = ["ClippedSum", "Clipping", "ExampleGradients", "NonFiniteGradientError", "UnsupportedModelError"]
+__all__ = [
+    "ClippedSum",
+    "Clipping",
+    "ExampleGradients",
+    "NonFiniteGradientError",
+    "SelfCheckError",
+    "UnsupportedModelError",
+]

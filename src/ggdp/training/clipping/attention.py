@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ggdp.training.clipping.call import AbstractCall, Matrices
+from ggdp.training.clipping.draws import merged_mask
 from ggdp.training.clipping.linear import LinearCall, Slots, linear_call
 from ggdp.training.clipping.refusals import UnsupportedModelError
 from ggdp.training.clipping.site import AbstractSite
@@ -57,8 +58,8 @@ class AttentionSite(AbstractSite):
             query, key, value = (each.transpose(0, 1) for each in (query, key, value))
         self.check_examples(query.shape[0])
         q, k, v = (self._heads(each) for each in self._projected(query, key, value, same=same))
-        mask = _merged_mask(attn_mask, key_padding_mask, q)
-        dropout = attention.dropout
+        mask = merged_mask(attn_mask, key_padding_mask, q)
+        dropout = attention.dropout if attention.training else 0.0
         if need_weights:
             scores = q @ k.transpose(2, 3) / math.sqrt(attention.head_dim)
             weights = F.dropout((scores if mask is None else scores + mask).softmax(dim=-1), dropout)
@@ -150,27 +151,13 @@ class ThirdCall(AbstractCall):
         """See `AbstractCall`."""
         return tuple(self._placed(tensor, dim=0) for tensor in self._call.weighted_sum(weights))
 
+    def zero_rows(self, rows: Tensor) -> None:
+        """See `AbstractCall`."""
+        self._call.zero_rows(rows)
+
     def _placed(self, tensor: Tensor, dim: int) -> Tensor:
         shape = list(tensor.shape)
         shape[dim] = 3 * self._size
         whole = tensor.new_zeros(shape)
         whole.narrow(dim, self._rows[0], self._size).copy_(tensor)
         return whole
-
-
-def _merged_mask(attn_mask: Tensor | None, padding: Tensor | None, q: Tensor) -> Tensor | None:
-    """Both masks as one that is added to scores (n, heads, target, source); true means: do not look."""
-    n, heads = q.shape[:2]
-    merged = None if attn_mask is None else _additive(attn_mask, q.dtype)
-    if merged is not None and merged.dim() == 3:
-        merged = merged.view(n, heads, *merged.shape[1:])
-    if padding is not None:
-        padded = _additive(padding, q.dtype).view(n, 1, 1, padding.shape[-1])
-        merged = padded if merged is None else merged + padded
-    return merged
-
-
-def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    if mask.dtype != torch.bool:
-        return mask.to(dtype)
-    return torch.zeros_like(mask, dtype=dtype).masked_fill_(mask, -math.inf)

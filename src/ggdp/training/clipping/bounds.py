@@ -3,6 +3,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 from torch import Tensor
 
@@ -21,9 +22,12 @@ class Clipping:
         clip_norm: The largest norm C, above 0.
         norm: The exponent p of the norm, in [1, inf].
         per_layer: Whether each layer has its own share of the norm.
+        non_finite: What becomes of an example whose gradient is NaN or infinite: "zero" lets it add nothing
+            to the sum, "refuse" raises `NonFiniteGradientError`. An exception tells that such an example is
+            in the batch; "zero" keeps that to itself.
 
     >>> Clipping(clip_norm=1.0, norm=1.5)
-    Clipping(clip_norm=1.0, norm=1.5, per_layer=False)
+    Clipping(clip_norm=1.0, norm=1.5, per_layer=False, non_finite='zero')
     >>> Clipping(clip_norm=1.0, norm=2.0, per_layer=True).layer_norm(num_layers=4)
     0.5
     """
@@ -31,11 +35,13 @@ class Clipping:
     clip_norm: float
     norm: float
     per_layer: bool = False
+    non_finite: Literal["zero", "refuse"] = "zero"
 
     def __post_init__(self) -> None:
         arguments.real("clip_norm", self.clip_norm, above=0.0)
         arguments.extended_real("norm", self.norm, least=1.0, hint="norm=beta matches the noise")
         arguments.instance("per_layer", self.per_layer, bool)
+        arguments.one_of("non_finite", self.non_finite, ("zero", "refuse"))
 
     def layer_norm(self, num_layers: int) -> float:
         """The share of each of `num_layers` layers under per-layer clipping."""
@@ -49,11 +55,13 @@ class ClippedSum:
     """The sum over examples of their clipped gradients.
 
     Attributes:
-        sums: One tensor per trainable parameter, of its shape and dtype.
+        sums: One tensor per trainable parameter, of its shape, in float32 or float64.
         num_examples: How many examples were summed. It is data: do not divide by it.
         norms: The examples' l_p norms before clipping, of shape (num_examples,). They are data as well.
+        num_zeroed: How many examples added nothing, their gradients being NaN or infinite. It is data too.
     """
 
     sums: tuple[Tensor, ...]
     num_examples: int
     norms: Tensor
+    num_zeroed: int = 0

@@ -14,7 +14,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from ggdp.training.clipping.norms import OuterProduct, outer_norms, row_norms
+from ggdp.training.clipping.norms import OuterProduct, outer_norms, product_rounding, row_norms
 from ggdp.training.clipping.workspace import Workspace
 
 # Gradients are written down for so many bytes' worth of examples at a time: on a CPU as many as stay in the
@@ -60,6 +60,14 @@ class AbstractCall(ABC):
     def closed_norms(self, p: float) -> list[Tensor] | None:
         """The l_p norms of the gradients' pieces, (num_examples,) each, if nothing need be written down."""
 
+    def spread(self, p: float) -> Tensor | None:
+        """At least the sum over positions of the l_p norms whose vectors the weight's gradient adds up, (n,).
+
+        The rounding of a sum is a share of this, not of the sum, which may be much smaller where terms
+        cancel. None if there is but one position.
+        """
+        return None
+
     @abstractmethod
     def rows(self, start: int, stop: int, into: Matrices | None = None) -> Matrices:
         """Gradients of the examples in [start, stop): one (stop - start, d) matrix per slot, in any order of
@@ -75,6 +83,10 @@ class AbstractCall(ABC):
     @abstractmethod
     def weighted_sum(self, weights: Tensor) -> tuple[Tensor, ...]:
         """The sum over examples of weight times gradient, a new tensor per slot."""
+
+    @abstractmethod
+    def zero_rows(self, rows: Tensor) -> None:
+        """Let the gradients of the examples numbered in `rows`, which may be NaN or infinite, be zero."""
 
     @cached_property
     def chunks(self) -> tuple[tuple[int, int], ...]:
@@ -121,6 +133,11 @@ class SummedCalls(AbstractCall):
         """See `AbstractCall`."""
         return self._totals([call.weighted_sum(weights) for call in self._calls])
 
+    def zero_rows(self, rows: Tensor) -> None:
+        """See `AbstractCall`."""
+        for call in self._calls:
+            call.zero_rows(rows)
+
     def _totals(self, parts: list[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
         totals: dict[int, Tensor] = {}
         for call, tensors in zip(self._calls, parts, strict=True):
@@ -159,7 +176,7 @@ def measure(call: AbstractCall, p: float, workspace: Workspace) -> Measured:
     """Find the l_p norms of every example's gradient, holding no more than a chunk beside the workspace."""
     pieces = call.closed_norms(p)
     if pieces is not None:
-        return Measured(call, pieces, None)
+        return Measured(call, _with_rounding(call, pieces, p), None)
     columns: list[list[Tensor]] = [[] for _ in call.slots]
     kept: Matrices | None = None
     for start, stop in call.chunks:
@@ -174,7 +191,15 @@ def measure(call: AbstractCall, p: float, workspace: Workspace) -> Measured:
             if place is not matrix:
                 place.copy_(matrix)
     norms = [column[0] if len(column) == 1 else torch.cat(column) for column in columns]
-    return Measured(call, norms, kept)
+    return Measured(call, _with_rounding(call, norms, p), kept)
+
+
+def _with_rounding(call: AbstractCall, pieces: list[Tensor], p: float) -> list[Tensor]:
+    """Norms that do not fall short of what the summed products may have become by rounding."""
+    spread = call.spread(p)
+    if spread is None:
+        return pieces
+    return [pieces[0] + product_rounding(spread) * spread, *pieces[1:]]
 
 
 def _shaped_rows(call: AbstractCall, start: int, stop: int) -> tuple[Tensor, ...]:

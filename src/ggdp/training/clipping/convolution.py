@@ -3,6 +3,7 @@
 time.
 """
 
+import math
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -119,6 +120,22 @@ class ConvolutionCall(AbstractCall):
             pieces.append(row_norms(self.cotangent.flatten(2).sum(dim=2), 2.0))
         return pieces
 
+    def spread(self, p: float) -> Tensor | None:
+        """See `AbstractCall`: by Hoelder's inequality at most |(|g_t|_p)_t|_q (K |a|_p^p)^(1/p).
+
+        Here 1/p + 1/q = 1, t are positions, and every number of the input lies in at most K patches, K the
+        size of the kernel.
+        """
+        if self._slots.weight is None:
+            return None
+        other = math.inf if p == 1.0 else 1.0 if math.isinf(p) else p / (p - 1.0)
+        cotangent = self.cotangent.flatten(2).transpose(1, 2)
+        g = row_norms(cotangent.reshape(-1, cotangent.shape[2]), p).view(cotangent.shape[:2])
+        kernel = torch.Size(self._geometry.kernel).numel()
+        a = row_norms(self.activation.flatten(1), p) * kernel ** (0.0 if math.isinf(p) else 1.0 / p)
+        spread: Tensor = (row_norms(g, other) * a).to(self.cotangent.dtype)
+        return spread
+
     def _gram_norms(self, start: int, stop: int) -> Tensor:
         cotangent, patches = self._factors(start, stop)
         by_group = gram_norms(patches, cotangent.transpose(1, 2)).view(stop - start, -1)
@@ -168,6 +185,12 @@ class ConvolutionCall(AbstractCall):
             (False, self._slots.weight is not None, self._slots.bias is not None),
         )
         return tuple(tensor for tensor in (weight, bias) if tensor is not None)
+
+    def zero_rows(self, rows: Tensor) -> None:
+        """See `AbstractCall`."""
+        self.activation, self.cotangent = (
+            tensor.index_fill(0, rows, 0.0) for tensor in (self.activation, self.cotangent)
+        )
 
     def _factors(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
         """Cotangents (rows, outputs, positions) and patches (rows, positions, K), a row per group."""

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Embeddings: an example touches the rows of its own tokens and no others."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from ggdp.training.clipping.call import AbstractCall, Matrices
 from ggdp.training.clipping.norms import row_norms
@@ -48,7 +50,36 @@ class EmbeddingSite(AbstractSite):
         self.check_examples(input.shape[1 if swapped else 0])
         output = F.embedding(input, self.parameter("weight"))  # type: ignore[arg-type]
         note = partial(_embedding_call, self.slots["weight"], self._rows, self._padding, swapped)
-        return self.watch(output, note, input)
+        return self.watch(output, note, input, dim=1 if swapped else 0)
+
+
+class OwnEmbeddingSite(EmbeddingSite):
+    """A subclass of nn.Embedding with a forward of its own, which looks rows up by F.embedding.
+
+    Scaled embeddings, and positions with an offset, are such. Any other use of the weight is noticed as that
+    of a stray parameter.
+    """
+
+    def recorded(self, *args: Any, **kwargs: Any) -> Any:
+        """See `AbstractSite`."""
+        with _LookUps(super().recorded, self.module._parameters["weight"]):
+            return self._plain(*args, **kwargs)
+
+
+class _LookUps(TorchFunctionMode):
+    """A context in which F.embedding of one weight is done by another function."""
+
+    def __init__(self, look_up: Callable[[Tensor], Tensor], weight: Any) -> None:
+        super().__init__()
+        self._look_up, self._weight = look_up, weight
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is F.embedding and (args[1] if len(args) > 1 else kwargs.get("weight")) is self._weight:
+            return self._look_up(args[0] if args else kwargs["input"])
+        return func(*args, **kwargs)
 
 
 def _embedding_call(
@@ -116,3 +147,7 @@ class EmbeddingCall(AbstractCall):
         scaled = (self._cotangent * weights.view(-1, 1, 1)).flatten(0, 1)
         table = scaled.new_zeros(self._num_rows, scaled.shape[1])
         return (table.index_add_(0, self._tokens.reshape(-1), scaled),)
+
+    def zero_rows(self, rows: Tensor) -> None:
+        """See `AbstractCall`."""
+        self._cotangent = self._cotangent.index_fill(0, rows, 0.0)

@@ -2,18 +2,23 @@
 """Sums of clipped per-example gradients from ordinary forward and backward passes of an ordinary model."""
 
 import math
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_map
 
 from ggdp import arguments
 from ggdp.training.clipping.bounds import ClippedSum, Clipping
 from ggdp.training.clipping.call import AbstractCall, Measured, SummedCalls, measure_all
-from ggdp.training.clipping.model_hooks import hooked
+from ggdp.training.clipping.draws import Recording, Replaying
+from ggdp.training.clipping.loss_graph import check_rows
+from ggdp.training.clipping.model_calls import ModelListener
 from ggdp.training.clipping.model_sites import attach_all, layers_of, sites_of
 from ggdp.training.clipping.norms import combined, factors, margin
 from ggdp.training.clipping.refusals import NonFiniteGradientError, UnsupportedModelError
+from ggdp.training.clipping.self_check import Used, check_pass, chosen_examples, compare_norms, is_due
 from ggdp.training.clipping.site import Pass, Tape
 from ggdp.training.clipping.workspace import Workspace
 
@@ -31,17 +36,24 @@ class ExampleGradients:
     Memory grows with activations, as in ordinary training, never with examples times parameters. In
     evaluation mode and under `torch.no_grad` the model is its plain self.
 
+    The loss must be a plain mean (or sum) over examples of one term each; `loss_graph` reads from autograd's
+    graph whether it is. For any other loss there is `backward(losses)` with one loss per example.
+
     Guarantees:
         * The l_p norm of every example's share in `sums` is at most clip_norm: factors aim below it by
-          `norms.margin`, which covers the rounding of norms, factors and products.
+          `norms.margin`, which covers the rounding of norms, factors and products. Norms and sums are taken
+          in float32 or float64, whatever the parameters' precision.
         * What is clipped is each example's whole gradient, also where parameters are shared between layers or
           calls. Frozen parameters take no part.
+        * In the first steps, and now and then later, some examples are run through the model alone, by plain
+          autograd. If their gradients are not what clipping used, `SelfCheckError` is raised.
         * A call that raises consumes what was recorded and returns nothing.
 
     Args:
         model: Any module whose output for one example does not depend on others.
         loss_reduction: Whether the loss that backward starts from is the mean or the sum over the batch.
         batch_first: Whether examples are dimension 0 of the model's input, or dimension 1.
+        self_check: Whether single examples are checked; switch it off only to measure what it costs.
 
     Raises:
         UnsupportedModelError: A module mixes examples (batch normalisation), or cannot be listened to.
@@ -62,12 +74,14 @@ class ExampleGradients:
         *,
         loss_reduction: Literal["mean", "sum"] = "mean",
         batch_first: bool = True,
+        self_check: bool = True,
     ) -> None:
         arguments.instance("model", model, nn.Module)
         arguments.one_of("loss_reduction", loss_reduction, ("mean", "sum"))
         self.parameters: tuple[nn.Parameter, ...] = tuple(p for p in model.parameters() if p.requires_grad)
-        self._tape, self._workspace = Tape(), Workspace()
-        self._is_mean = loss_reduction == "mean"
+        self._tape, self._workspace = Tape(model, is_mean=loss_reduction == "mean"), Workspace()
+        self._is_checking = self._tape.is_checked = self_check
+        self.num_steps = self.num_checks = 0
         numbers = {parameter: number for number, parameter in enumerate(self.parameters)}
         self._sites = sites_of(model, numbers, self._tape, batch_first=batch_first)
         if not self._sites:
@@ -81,7 +95,7 @@ class ExampleGradients:
         }
         attach_all(self._sites)
         self._names = {numbers[p]: name for name, p in model.named_parameters() if p in numbers}
-        self._handles = hooked(model, numbers, self._tape, batch_first=batch_first)
+        self._listener = ModelListener(model, numbers, self._tape, batch_first=batch_first)
 
     def discard(self) -> None:
         """Forget what forward and backward have left."""
@@ -91,63 +105,148 @@ class ExampleGradients:
         """Leave the model as it was; what was recorded is forgotten."""
         for site in self._sites:
             site.detach()
-        for handle in self._handles:
-            handle.remove()
+        self._listener.remove()
         self.discard()
+
+    def backward(self, losses: Tensor) -> None:
+        """Backward from one loss per example, of shape (examples,): the gradient of their sum.
+
+        Use it where the loss is no plain mean or sum over examples: with class weights, with a mean over
+        tokens that are not padding, with terms whose weights change from step to step.
+
+        Raises:
+            UnsupportedModelError: A loss depends on the rows of other examples.
+        """
+        arguments.instance("losses", losses, Tensor)
+        count = self._tape.current.num_examples
+        if losses.dim() != 1 or len(losses) != count or losses.grad_fn is None:
+            raise ValueError(
+                f"losses must hold one loss per example, of shape ({count},) and computed from the model's "
+                f"output, got shape {tuple(losses.shape)}; reduce over an example's own positions with "
+                "mean(dim=1)"
+            )
+        if count:
+            check_rows(losses.grad_fn, self._tape.current.tags, count)
+        self._tape.takes_losses = True
+        try:
+            torch.autograd.backward(losses.sum())
+        finally:
+            self._tape.takes_losses = False
+
+    def rehearse(self, loss_of: Callable[..., Tensor], *batch: Any) -> None:
+        """Compare the gradients of some examples in a batch with those of the same examples alone.
+
+        Unlike the check in `clipped_sum` it runs the caller's own function from batch to loss, so that it
+        sees everything that function does: examples mixed before the model is called, targets centred by
+        their mean, weights computed from the batch. Nothing is released, and nothing is left behind.
+
+        Args:
+            loss_of: Takes the parts of a batch; returns a scalar loss, or one loss per example.
+            batch: Its parts. Tensors as long as the first one are cut into examples.
+
+        Raises:
+            SelfCheckError: An example has another gradient alone than in the batch.
+        """
+        first = next((each for each in tree_flatten(batch)[0] if isinstance(each, Tensor)), None)
+        if first is None or first.dim() == 0 or len(first) < 2:
+            raise ValueError("batch must hold tensors with at least two examples in dimension 0")
+        count, state = len(first), (self.num_steps, self._tape.is_checked)
+        self.discard()
+        try:
+            with Recording() as recording:
+                loss = loss_of(*batch)
+            whole = self._rehearsed(loss)
+            for index in chosen_examples(count, 1):
+                alone = tree_map(lambda each, index=index: _row(each, index, count), batch)
+                with Replaying(recording.draws, "the loss", index=torch.tensor(index), num_examples=count):
+                    loss = loss_of(*alone)
+                compare_norms(index, float(whole[index]), float(self._rehearsed(loss)[0]), whole)
+        finally:
+            self.discard()
+            self.num_steps, self._tape.is_checked = state
+
+    def _rehearsed(self, loss: Tensor) -> Tensor:
+        """The norms of the examples' gradients."""
+        if loss.dim():
+            self.backward(loss)
+        else:
+            torch.autograd.backward(loss)
+        self._tape.is_checked = False
+        return self.clipped_sum(Clipping(1.0, 2.0)).norms
 
     def clipped_sum(self, clipping: Clipping) -> ClippedSum:
         """Sum the clipped gradients of all examples that went through backward since the last call.
 
         Raises:
-            NonFiniteGradientError: Some example's gradient is NaN or infinite.
+            NonFiniteGradientError: Some example's gradient is NaN or infinite, and `clipping` refuses that.
+            SelfCheckError: An example, run alone, has another gradient than the one that was clipped.
             UnsupportedModelError: A trainable parameter was used past its module's forward.
         """
         strays = sorted(self._tape.strays)
         passes = self._tape.take()
-        if strays and passes:
+        if strays:
             raise UnsupportedModelError(
                 f"parameter {self._names[strays[0]]} was used other than by calling the module that holds "
                 "it, where gradients of single examples cannot be seen; use it inside that module's forward"
             )
-        with torch.no_grad():
+        is_checked = self._tape.is_checked
+        self.num_steps += 1
+        device = self.parameters[0].device.type
+        with torch.no_grad(), torch.autocast(device, enabled=False):
             parts = [self._clipped(each, clipping) for each in passes if each.calls[0].num_examples]
+        if is_checked and any(len(part.norms) > 1 for part in parts):
+            self.num_checks += 1
+        # A batch of one example shows nothing; then the next step is checked in its place.
+        waits = is_checked and not any(len(part.norms) > 1 for part in parts)
+        self._tape.is_checked = self._is_checking and (waits or is_due(self.num_steps + 1))
         return self._total(parts)
 
-    def _total(self, parts: list[tuple[dict[int, Tensor], Tensor]]) -> ClippedSum:
+    def _total(self, parts: list["_Part"]) -> ClippedSum:
         """Add up passes; parameters that took no part get zeros."""
         sums: dict[int, Tensor] = {}
-        for part, _ in parts:
-            for slot, tensor in part.items():
+        for part in parts:
+            for slot, tensor in part.sums.items():
                 sums[slot] = sums[slot] + tensor if slot in sums else tensor
-        norms = [norms for _, norms in parts]
-        whole = norms[0] if len(norms) == 1 else torch.cat([self.parameters[0].new_empty(0), *norms])
+        norms = [part.norms for part in parts]
+        dtype = torch.promote_types(self.parameters[0].dtype, torch.float32)
+        empty = torch.empty(0, dtype=dtype, device=self.parameters[0].device)
+        whole = norms[0] if len(norms) == 1 else torch.cat([empty, *norms])
         return ClippedSum(
             sums=tuple(
-                sums[slot] if slot in sums else torch.zeros_like(parameter, requires_grad=False)
+                sums[slot] if slot in sums else torch.zeros_like(parameter, dtype=dtype, requires_grad=False)
                 for slot, parameter in enumerate(self.parameters)
             ),
             num_examples=len(whole),
             norms=whole,
+            num_zeroed=sum(part.num_zeroed for part in parts),
         )
 
-    def _clipped(self, each: Pass, clipping: Clipping) -> tuple[dict[int, Tensor], Tensor]:
+    def _clipped(self, each: Pass, clipping: Clipping) -> "_Part":
         """The clipped sums of one pass by parameter, and its examples' norms."""
+        if not each.model_calls:
+            raise UnsupportedModelError(
+                "layers were called without calling the model that holds them, so that their gradients "
+                "cannot be "
+                "checked; call the model itself, or give make_private the module that is called"
+            )
+        each.terms.settle()
         p, count = clipping.norm, each.calls[0].num_examples
-        self._workspace.clear()
-        layers: dict[int, list[Measured]] = {}
-        for measured in measure_all(_disjoint(each.calls), p, self._workspace):
-            layers.setdefault(self._layer_of_slot[measured.call.slots[0]], []).append(measured)
-        pieces = {
-            layer: [piece for measured in group for piece in measured.pieces]
-            for layer, group in layers.items()
-        }
+        dtype, device = torch.promote_types(self.parameters[0].dtype, torch.float32), each.calls[0].device
+        calls = _disjoint(each.calls)
+        layers, pieces = self._measured(calls, p)
+        norms = combined([piece for group in pieces.values() for piece in group], p)
+        bad = _not_finite(norms)
+        if bad is not None:
+            if clipping.non_finite == "refuse":
+                _refuse(bad, len(norms))
+            for call in calls:
+                call.zero_rows(bad)
+            layers, pieces = self._measured(calls, p)
+            norms = combined([piece for group in pieces.values() for piece in group], p)
         # Cotangents of a mean loss are the examples' own divided by their count; the factors make up for it:
         # count * min(1, C / (count * norm)) = min(count, C / norm).
-        scale = float(count) if self._is_mean else 1.0
-        dtype, device = self.parameters[0].dtype, each.calls[0].device
+        scale = each.scale or 1.0
         aim = 1.0 - margin(dtype, device)
-        norms = combined([piece for group in pieces.values() for piece in group], p)
-        _check_finite(norms)
         if clipping.per_layer:
             share = clipping.layer_norm(self._num_layers) * aim
             weights = {
@@ -157,11 +256,61 @@ class ExampleGradients:
         else:
             flat = factors(norms, clipping.clip_norm * aim, most=scale).to(dtype)
             weights = dict.fromkeys(layers, flat)
-        sums: dict[int, Tensor] = {}
-        for layer, group in layers.items():
-            for measured in group:
-                sums.update(zip(measured.call.slots, measured.weighted_sum(weights[layer]), strict=True))
-        return sums, (norms if scale == 1.0 else norms * scale).to(dtype)
+        if self._tape.is_checked and count > 1:
+            with torch.enable_grad():
+                self._check(each, layers, norms, weights, p, set() if bad is None else set(bad.tolist()))
+        sums = _weighted(layers, weights)
+        return _Part(sums, (norms * scale).to(dtype), 0 if bad is None else len(bad))
+
+    def _measured(
+        self, calls: list[AbstractCall], p: float
+    ) -> tuple[dict[int, list[Measured]], dict[int, list[Tensor]]]:
+        """Every layer's calls with the norms of their gradients, and those norms alone."""
+        self._workspace.clear()
+        layers: dict[int, list[Measured]] = {}
+        for measured in measure_all(calls, p, self._workspace):
+            layers.setdefault(self._layer_of_slot[measured.call.slots[0]], []).append(measured)
+        pieces = {
+            layer: [piece for measured in group for piece in measured.pieces]
+            for layer, group in layers.items()
+        }
+        return layers, pieces
+
+    def _check(
+        self,
+        each: Pass,
+        layers: dict[int, list[Measured]],
+        norms: Tensor,
+        weights: dict[int, Tensor],
+        p: float,
+        left_out: set[int],
+    ) -> None:
+        """Have some examples compared with themselves alone."""
+        chosen = [index for index in chosen_examples(len(norms), self.num_steps) if index not in left_out]
+        if not chosen:
+            return
+        with torch.no_grad():
+            only = torch.zeros_like(next(iter(weights.values())))
+            only[chosen] = 1.0
+            sums = _weighted(layers, {layer: each * only for layer, each in weights.items()})
+        by_slot = {slot: weights[layer] for slot, layer in self._layer_of_slot.items() if layer in weights}
+        check_pass(each, self.parameters, self._names, chosen, Used(norms, by_slot, sums), p)
+
+
+class _Part(NamedTuple):
+    """The clipped sums of one pass by parameter, the norms of its examples, and how many were set to zero."""
+
+    sums: dict[int, Tensor]
+    norms: Tensor
+    num_zeroed: int
+
+
+def _weighted(layers: dict[int, list[Measured]], weights: dict[int, Tensor]) -> dict[int, Tensor]:
+    sums: dict[int, Tensor] = {}
+    for layer, group in layers.items():
+        for measured in group:
+            sums.update(zip(measured.call.slots, measured.weighted_sum(weights[layer]), strict=True))
+    return sums
 
 
 def _disjoint(calls: list[AbstractCall]) -> list[AbstractCall]:
@@ -185,12 +334,21 @@ def _disjoint(calls: list[AbstractCall]) -> list[AbstractCall]:
     return [group[0] if len(group) == 1 else SummedCalls(group) for group in groups]
 
 
-def _check_finite(norms: Tensor) -> None:
+def _row(value: Any, index: int, count: int) -> Any:
+    is_cut = isinstance(value, Tensor) and value.dim() > 0 and len(value) == count
+    return value[index : index + 1] if is_cut else value
+
+
+def _not_finite(norms: Tensor) -> Tensor | None:
+    """The examples whose gradient is NaN or infinite, None if there are none."""
     if math.isfinite(norms.sum().item()):  # the only wait for the device
-        return
-    bad = (~norms.isfinite()).nonzero().flatten().tolist()
-    if bad:  # and not merely a sum too large
-        raise NonFiniteGradientError(
-            f"the gradients of {len(bad)} of {len(norms)} examples are NaN or infinite, first of example "
-            f"{bad[0]} of the batch; lower the learning rate, or look at that input"
-        )
+        return None
+    bad = (~norms.isfinite()).nonzero().flatten()
+    return bad if len(bad) else None  # and not merely a sum too large
+
+
+def _refuse(bad: Tensor, count: int) -> None:
+    raise NonFiniteGradientError(
+        f"the gradients of {len(bad)} of {count} examples are NaN or infinite, first of example "
+        f"{int(bad[0])} of the batch; lower the learning rate, or look at that input"
+    )

@@ -44,18 +44,26 @@ class LinearSite(AbstractSite):
         """See `AbstractSite`."""
         output = F.linear(input, self.parameter("weight"), self.parameter("bias"))  # type: ignore[arg-type]
         swapped = not self.batch_first and input.dim() > 2
-        self.check_examples(input.shape[1 if swapped else 0])
-        return self.watch(output, partial(linear_call, self._slots, swapped=swapped), input)
+        fold = self.check_examples(input.shape[1 if swapped else 0], may_fold=not swapped)
+        note = partial(linear_call, self._slots, swapped=swapped, fold=fold)
+        return self.watch(output, note, input, dim=1 if swapped else 0)
 
 
 def linear_call(
-    slots: Slots, activation: Tensor, cotangent: Tensor, *, swapped: bool = False
+    slots: Slots, activation: Tensor, cotangent: Tensor, *, swapped: bool = False, fold: int = 1
 ) -> "LinearCall":
-    """The note of one call, with examples brought to dimension 0 and the other positions to dimension 1."""
+    """The note of one call, with examples brought to dimension 0 and the other positions to dimension 1.
+
+    Each example has `fold` rows of the input, one after the other.
+    """
     if swapped:
         activation, cotangent = activation.transpose(0, 1), cotangent.transpose(0, 1)
     if activation.dtype != cotangent.dtype:
         activation = activation.to(cotangent.dtype)
+    if fold > 1:
+        activation, cotangent = (
+            tensor.reshape(len(tensor) // fold, -1, tensor.shape[-1]) for tensor in (activation, cotangent)
+        )
     if cotangent.dim() == 2:
         return LinearCall(slots, activation, cotangent)
     if cotangent.dim() > 3:
@@ -126,6 +134,12 @@ class LinearCall(AbstractCall):
             tensors.append(torch.mv(self.cotangent.t(), weights))
         return tuple(tensors)
 
+    def zero_rows(self, rows: Tensor) -> None:
+        """See `AbstractCall`."""
+        self.activation, self.cotangent = (
+            tensor.index_fill(0, rows, 0.0) for tensor in (self.activation, self.cotangent)
+        )
+
 
 class SequenceCall(LinearCall):
     """Several positions t per example: the weight's gradient is a product, the sum over t of g_it^T a_it."""
@@ -151,6 +165,16 @@ class SequenceCall(LinearCall):
         if self._slots.bias is not None:
             pieces.append(row_norms(self.cotangent.sum(dim=1), 2.0))
         return pieces
+
+    def spread(self, p: float) -> Tensor | None:
+        """See `AbstractCall`: the sum over t of |g_t|_p |a_t|_p."""
+        if self._slots.weight is None:
+            return None
+        a, g = (
+            row_norms(tensor.reshape(-1, tensor.shape[-1]), p).view(tensor.shape[:2])
+            for tensor in (self.activation, self.cotangent)
+        )
+        return (a * g).sum(dim=1).to(self.cotangent.dtype)
 
     def _gram_chunks(self, positions: int) -> list[tuple[int, int]]:
         """Ranges of examples whose two Gram matrices make up a chunk."""

@@ -9,7 +9,7 @@ from torch.nn.utils import parametrize
 
 from ggdp.training.clipping.attention import AttentionSite
 from ggdp.training.clipping.convolution import ConvolutionSite
-from ggdp.training.clipping.embedding import EmbeddingSite
+from ggdp.training.clipping.embedding import EmbeddingSite, OwnEmbeddingSite
 from ggdp.training.clipping.functional import FunctionalSite
 from ggdp.training.clipping.linear import LinearSite
 from ggdp.training.clipping.normalization import NormalizationSite
@@ -129,6 +129,8 @@ def _site(
         if plain and not parametrize.is_parametrized(module) and candidate.accepts(module):
             rule = candidate
             break
+    if isinstance(module, nn.Embedding) and rule is FunctionalSite and EmbeddingSite.accepts(module):
+        rule = OwnEmbeddingSite if not parametrize.is_parametrized(module) else rule
     if rule is FunctionalSite:
         _check_functional(module, path, batch_first=batch_first)
     return rule(module, path, slots, tape, batch_first=batch_first)
@@ -136,7 +138,7 @@ def _site(
 
 def _check_functional(module: nn.Module, path: str, *, batch_first: bool) -> None:
     where = f"module {path or '(the model itself)'} ({type(module).__name__})"
-    if isinstance(module, nn.Embedding):
+    if isinstance(module, nn.Embedding) and (module.max_norm is not None or module.scale_grad_by_freq):
         raise UnsupportedModelError(
             f"{where} has max_norm or scale_grad_by_freq set, which makes a row's gradient depend on other "
             f"examples; leave both out"

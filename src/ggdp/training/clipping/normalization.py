@@ -31,14 +31,15 @@ class NormalizationSite(AbstractSite):
     def recorded(self, input: Tensor) -> Tensor:
         """See `AbstractSite`."""
         swapped = not self.batch_first and self._features > 0 and input.dim() > self._features + 1
-        self.check_examples(input.shape[1 if swapped else 0])
+        may_fold = not swapped and self._features > 0
+        fold = self.check_examples(input.shape[1 if swapped else 0], may_fold=may_fold)
         shape = self._affine_shape(input)
         normalised = self._normalise(input)
         output = normalised * cast(Tensor, self.parameter("weight")).view(shape)
         if self.module._parameters.get("bias") is not None:
             output = output + cast(Tensor, self.parameter("bias")).view(shape)
-        note = partial(_affine_call, self._slots, self._features, swapped)
-        return self.watch(output, note, normalised)
+        note = partial(_affine_call, self._slots, self._features, swapped, fold)
+        return self.watch(output, note, normalised, dim=1 if swapped else 0)
 
     def _affine_shape(self, input: Tensor) -> tuple[int, ...]:
         """The parameters against the input: its trailing `features` dimensions, or its channels (features =
@@ -66,13 +67,18 @@ def _normaliser(module: nn.Module) -> tuple[Callable[[Tensor], Tensor], int]:
 
 
 def _affine_call(
-    slots: Slots, features: int, swapped: bool, normalised: Tensor, cotangent: Tensor
+    slots: Slots, features: int, swapped: bool, fold: int, normalised: Tensor, cotangent: Tensor
 ) -> "AffineCall":
     """Bring both to (n, positions, features), positions being what the parameters are broadcast over."""
     if swapped:
         normalised, cotangent = normalised.transpose(0, 1), cotangent.transpose(0, 1)
     if normalised.dtype != cotangent.dtype:
         normalised = normalised.to(cotangent.dtype)
+    if fold > 1:
+        normalised, cotangent = (
+            tensor.unflatten(0, (len(tensor) // fold, fold))  # type: ignore[no-untyped-call]
+            for tensor in (normalised, cotangent)
+        )
     products = None if slots.weight is None else _summed(normalised * cotangent, features)
     shifts = None if slots.bias is None else _summed(cotangent, features)
     return AffineCall(slots.present, tuple(each for each in (products, shifts) if each is not None))
@@ -118,3 +124,7 @@ class AffineCall(AbstractCall):
         return tuple(
             torch.mv(tensor.flatten(1).t(), weights).view(tensor.shape[1:]) for tensor in self._tensors
         )
+
+    def zero_rows(self, rows: Tensor) -> None:
+        """See `AbstractCall`."""
+        self._tensors = tuple(tensor.index_fill(0, rows, 0.0) for tensor in self._tensors)

@@ -214,6 +214,13 @@ def margin(dtype: torch.dtype, device: torch.device) -> float:
     return 2.0**-6
 
 
+def product_rounding(like: Tensor) -> float:
+    """By how much a sum of products may be off, as a share of the sum of the products' sizes."""
+    if like.device.type == "cuda" and like.dtype == torch.float32 and _may_use_tensor_float_32():
+        return 2.0**-9  # both factors are rounded to 11 bits
+    return 8.0 * _TINY_EPS[like.dtype][1]
+
+
 def _may_use_tensor_float_32() -> bool:
     try:
         return bool(torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32)

@@ -59,7 +59,7 @@ class RecurrentSite(AbstractSite):
                 for kept, end in zip(last, ends, strict=True):
                     kept.append(end)
             x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
-            if rnn.dropout and layer + 1 < rnn.num_layers:
+            if rnn.dropout and rnn.training and layer + 1 < rnn.num_layers:
                 x = F.dropout(x, rnn.dropout, training=True)
         ends = [torch.stack(kept) for kept in last]
         output = x.transpose(0, 1) if rnn.batch_first else x
@@ -103,9 +103,14 @@ class RecurrentSite(AbstractSite):
             Slots(self.slots.get(f"weight_{kind}{suffix}"), self.slots.get(f"bias_{kind}{suffix}"))
             for kind in ("ih", "hh")
         )
-        current = self.tape.current
+        current, dtype = self.tape.current, self.dtype
 
         def note(x: Tensor, x_cotangent: Tensor, states: Tensor, state_cotangent: Tensor) -> None:
+            if not self.is_noting():
+                return
+            x, x_cotangent, states, state_cotangent = (
+                each.to(dtype) for each in (x, x_cotangent, states, state_cotangent)
+            )
             pairs = ((inputs, x, x_cotangent), (recurrent, states, state_cotangent))
             current.calls.extend(
                 SequenceCall(slots, activation.transpose(0, 1), cotangent.transpose(0, 1))

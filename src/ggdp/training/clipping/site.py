@@ -8,25 +8,44 @@ only from the moment their cotangent arrives: a graph that is dropped without ba
 with it.
 """
 
+import copy
 import types
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import Node
 
 from ggdp.training.clipping.call import AbstractCall
+from ggdp.training.clipping.loss_graph import LossTerms, RowTags, is_of, read_loss
 from ggdp.training.clipping.refusals import UnsupportedModelError
+
+if TYPE_CHECKING:
+    from ggdp.training.clipping.model_calls import ModelCall
 
 
 class Pass:
-    """One forward and backward pass: its batch size, and the calls whose cotangents have arrived."""
+    """One forward and backward pass: its batch size, and what its backward has left.
 
-    def __init__(self) -> None:
+    Attributes:
+        num_examples: Rows of the batch.
+        calls: The calls of layers whose cotangents have arrived.
+        model_calls: The calls of the model itself, likewise.
+        scale: What makes an example's share of the loss its own loss again: the number of examples where
+            the loss is their mean, otherwise 1.
+        tags: Marks those nodes of autograd's graph that have a row per example.
+        terms: What was read from the loss.
+    """
+
+    def __init__(self, owner: object) -> None:
         self.num_examples: int | None = None
         self.calls: list[AbstractCall] = []
+        self.model_calls: list[ModelCall] = []
+        self.scale: float | None = None
+        self.tags = RowTags(owner)
+        self.terms = LossTerms()
 
     def handed_over(self) -> "Pass":
         """The same pass, of which autograd's graph no longer knows.
@@ -34,18 +53,33 @@ class Pass:
         The graph holds whatever listens to it, this pass among them. A pass that went on to hold
         activations, which hold the graph, would close a circle that no collector sees.
         """
-        taken = Pass()
-        taken.num_examples, taken.calls, self.calls = self.num_examples, self.calls, []
+        taken = copy.copy(self)
+        self.calls, self.model_calls = [], []
         return taken
 
 
 class Tape:
-    """What forward and backward passes have left since it was last read."""
+    """What forward and backward passes have left since it was last read.
 
-    def __init__(self) -> None:
-        self._passes = [Pass()]
+    Attributes:
+        listening: Whether a backward pass is under way whose loss was read and found plain. What any other
+            backward pass computes (`torch.autograd.grad`, say) adds nothing to gradients of parameters, and
+            leaves nothing here.
+        is_alone: Whether the model is being run for single examples, as a check; layers are then their plain
+            selves.
+        is_checked: Whether the present pass will be checked that way.
+    """
+
+    def __init__(self, model: nn.Module, *, is_mean: bool) -> None:
+        self._owner = object()
+        self._passes, self._model = [Pass(self._owner)], model
+        self._is_mean = is_mean
+        self._sizes: set[float] | None = None
         self.anchor = torch.zeros((), requires_grad=True)
         self.strays: set[int] = set()
+        self.listening = self.is_alone = False
+        self.is_checked = True
+        self.takes_losses = False
 
     @property
     def current(self) -> Pass:
@@ -55,19 +89,75 @@ class Tape:
         """
         latest = self._passes[-1]
         if latest.calls and torch._C._current_graph_task_id() == -1:
-            self._passes.append(latest := Pass())
+            self._passes.append(latest := Pass(self._owner))
         return latest
+
+    @property
+    def is_open(self) -> bool:
+        """Whether layers leave notes: the model trains, and is not being checked."""
+        return self._model.training and not self.is_alone
 
     def take(self) -> list[Pass]:
         """Everything noted so far, after which the tape is blank."""
-        passes, self._passes = self._passes, [Pass()]
+        passes, self._passes = self._passes, [Pass(self._owner)]
         self.strays.clear()
         return [each.handed_over() for each in passes if each.calls]
 
     def expect(self, num_examples: int) -> None:
         """The model is called with so many examples."""
         self.current.num_examples = num_examples
-        self.strays.clear()
+
+    def heard(self, roots: Sequence[Tensor], gradients: Any) -> bool:
+        """Read the loss that backward is about to start from; False if it does not come from the model.
+
+        Raises:
+            UnsupportedModelError: It is not a plain mean or sum over examples.
+        """
+        if self.is_alone:
+            return False
+        nodes = [root.grad_fn for root in roots if root.grad_fn is not None]
+        concerned = [each for each in self._passes if any(each.tags.is_below(node) for node in nodes)]
+        if not concerned:
+            if any(is_of(node, self._owner) for node in nodes):
+                raise UnsupportedModelError(
+                    "backward was called on a forward pass that has been used or discarded already; call "
+                    "the model "
+                    "again"
+                )
+            return False
+        if len(concerned) > 1:
+            raise UnsupportedModelError(
+                "the loss depends on the model's outputs before and after an earlier backward pass; call "
+                "backward for each on its own"
+            )
+        each, count = concerned[0], concerned[0].num_examples or 0
+        is_mean = self._is_mean and not self.takes_losses
+        if count and not self.takes_losses:
+            if len(roots) > 1 or gradients is not None or roots[0].numel() != 1:
+                raise UnsupportedModelError(
+                    "backward must start from one scalar loss; if there is a loss for every example, call "
+                    "backward(losses) of the private object"
+                )
+            each.terms = read_loss(nodes[0], each.tags, count, is_mean=is_mean)
+            sizes = {size for size in each.terms.sizes if size != 1.0}
+            if self._sizes is None:
+                self._sizes = sizes
+            elif not sizes <= self._sizes:
+                raise UnsupportedModelError(
+                    f"the loss is a mean over {max(sizes - self._sizes):g} numbers of every example, which "
+                    "it was "
+                    "not in the first step. If batches are padded to their longest example, that length "
+                    "depends "
+                    "on other examples, and so do all gradients; compute one loss per example and call "
+                    "backward(losses) of the private object in place of loss.backward()"
+                )
+        scale = float(count) if is_mean else 1.0
+        if each.scale not in (None, scale):
+            raise UnsupportedModelError(
+                "one forward pass was followed by both loss.backward() and backward(losses); use one of them"
+            )
+        each.scale = scale
+        return True
 
 
 class _Start(torch.autograd.Function):
@@ -103,7 +193,9 @@ class AbstractSite(ABC):
     ) -> None:
         self.module, self.path, self.slots, self.tape = module, path, slots, tape
         self.batch_first = batch_first
-        self.dtype = next(p.dtype for name, p in module.named_parameters() if name in slots)
+        stored = next(p.dtype for name, p in module.named_parameters() if name in slots)
+        # Norms and sums of half-precision gradients are taken in float32: 256 + 1 is 256 in bfloat16.
+        self.dtype = torch.promote_types(stored, torch.float32)
         self._plain = plain_forward(module)
 
     @classmethod
@@ -113,7 +205,12 @@ class AbstractSite(ABC):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the module's forward gives, noted while training."""
-        if self.module.training and torch.is_grad_enabled():
+        if torch.is_grad_enabled() and self.tape.is_open:
+            if any(isinstance(each, Tensor) and each.is_nested for each in args):
+                raise UnsupportedModelError(
+                    f"module {self.shown} was called with a nested tensor, in which examples cannot be told "
+                    "apart; pad its rows to one length"
+                )
             return self.recorded(*args, **kwargs)
         return self._plain(*args, **kwargs)
 
@@ -149,41 +246,70 @@ class AbstractSite(ABC):
         value = self.module._parameters[name]
         return None if value is None else value.detach()
 
-    def watch(self, output: Tensor, note: Callable[..., AbstractCall], *activations: Tensor) -> Tensor:
+    def watch(
+        self, output: Tensor, note: Callable[..., AbstractCall], *activations: Tensor, dim: int = 0
+    ) -> Tensor:
         """Have `note(*activations, cotangent)` called when the output's cotangent arrives, and put on the
-        tape.
+        tape. Examples are dimension `dim` of the output.
         """
         current, dtype = self.tape.current, self.dtype
         saved = [activation.detach() for activation in activations]
         versions = [activation._version for activation in saved]
 
         def arrived(cotangent: Tensor) -> None:
+            if not self.is_noting():
+                return
             if [activation._version for activation in saved] != versions:
-                raise RuntimeError(
+                raise UnsupportedModelError(
                     f"the input of module {self.shown} was changed in place after the call, and is needed "
                     "for the gradients of single examples; use the operation that makes a new tensor"
                 )
             current.calls.append(note(*saved, cotangent if cotangent.dtype == dtype else cotangent.to(dtype)))
 
+        if output._is_view():
+            # An operation in place on a view would take the hooked node out of the graph.
+            output = torch.ops.aten._unsafe_view(output, output.shape)
         if not output.requires_grad:
-            started: Tensor = _Start.apply(output, self.tape.anchor, arrived)  # type: ignore[no-untyped-call]
-            return started
-        # A hook on the operation, not on the tensor: quicker, and later changes of the tensor in place are
-        # operations of their own.
-        place, operation = output.output_nr, cast(Node, output.grad_fn)
-        operation.register_prehook(
-            lambda cotangents: None if cotangents[place] is None else arrived(cotangents[place])
-        )
+            output = _Start.apply(output, self.tape.anchor, arrived)  # type: ignore[no-untyped-call]
+        else:
+            # A hook on the operation, not on the tensor: quicker, and later changes of the tensor in place
+            # are operations of their own.
+            place, operation = output.output_nr, cast(Node, output.grad_fn)
+            operation.register_prehook(
+                lambda cotangents: None if cotangents[place] is None else arrived(cotangents[place])
+            )
+        current.tags.mark(output.grad_fn, dim)
         return output
 
-    def check_examples(self, num_examples: int) -> None:
-        """Refuse a call whose rows are not the examples of the batch."""
+    def is_noting(self) -> bool:
+        """Whether cotangents that arrive now are those of a loss that was read.
+
+        Raises:
+            UnsupportedModelError: Derivatives are being differentiated themselves.
+        """
+        if self.tape.listening and torch.is_grad_enabled():
+            raise UnsupportedModelError(
+                "backward was called with create_graph=True; second derivatives, as in a gradient penalty, "
+                "cannot be clipped example by example"
+            )
+        return self.tape.listening
+
+    def check_examples(self, num_examples: int, *, may_fold: bool = False) -> int:
+        """Refuse a call whose rows are not the examples of the batch.
+
+        Returns:
+            How many rows of the input each example has. It is 1 unless the caller says that the layer
+            treats rows alike, so that positions, or windows of an image, may have been folded into the batch.
+        """
         current = self.tape.current
         if current.num_examples is None:
             current.num_examples = num_examples
-        elif current.num_examples != num_examples:
-            raise UnsupportedModelError(
-                f"module {self.shown} was called with {num_examples} rows in a batch of "
-                f"{current.num_examples} examples; keep the examples in dimension 0 of its input (a shared "
-                "input, such as positions, must be expanded to one row per example)"
-            )
+        if current.num_examples == num_examples:
+            return 1
+        if may_fold and current.num_examples and num_examples % current.num_examples == 0:
+            return num_examples // current.num_examples
+        raise UnsupportedModelError(
+            f"module {self.shown} was called with {num_examples} rows in a batch of "
+            f"{current.num_examples} examples; keep the examples in dimension 0 of its input (a shared "
+            "input, such as positions, must be expanded to one row per example)"
+        )

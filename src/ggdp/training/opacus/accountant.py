@@ -16,7 +16,8 @@ from ggdp.training.opacus.optimizer import GGOptimizer
 
 MECHANISM = "ggdp"
 _OPACUS_MECHANISMS = ("rdp", "prv", "gdp")
-_FIELDS = {"mechanism", "history", "ledger", "steps_without_noise"}
+_FIELDS = {"mechanism", "history", "ledger", "steps_without_price"}
+NOT_POISSON = 0.0  # the rate of a step on other batches, for which no epsilon is proved
 
 
 class Entry(NamedTuple):
@@ -45,7 +46,8 @@ class GGAccountant(IAccountant):  # type: ignore[misc]
     certified bound by Renyi divergences otherwise. Neighbours differ by one example added or removed.
 
     Guarantees:
-        1. `get_epsilon` is an upper bound of the epsilon of all steps recorded, infinite if any had no noise.
+        1. `get_epsilon` is an upper bound of the epsilon of all steps recorded. It is infinite if a step had
+           no noise, or was made on batches that are no Poisson samples.
         2. `load_state_dict` restores exactly what `state_dict` described, through JSON too; what it refuses
            changes nothing. Histories of Opacus's accountants "rdp", "prv" and "gdp" are read as what they
            are: Gaussian noise, clipped in l_2.
@@ -59,12 +61,12 @@ class GGAccountant(IAccountant):  # type: ignore[misc]
 
     def __init__(self) -> None:
         self._ledger = Accountant()
-        self._without_noise: dict[float, int] = {}  # counts by rate
+        self._unpriced: dict[tuple[float, float], int] = {}  # counts by noise multiplier and rate
         super().__init__()
 
     @property
     def ledger(self) -> Accountant:
-        """The steps that had noise."""
+        """The steps that have a price: with noise, on Poisson batches."""
         return self._ledger
 
     @property
@@ -75,19 +77,20 @@ class GGAccountant(IAccountant):  # type: ignore[misc]
         """
         recorded = self._ledger.mechanism
         entries = [_entry(step, times) for step, times in recorded.parts] if recorded else []
-        return entries + [Entry(0.0, rate, times) for rate, times in self._without_noise.items()]
+        return entries + [Entry(*kind, times) for kind, times in self._unpriced.items()]
 
     @history.setter
     def history(self, entries: Iterable[Iterable[Any]]) -> None:
         fresh = Accountant()
-        without_noise: dict[float, int] = {}
+        unpriced: dict[tuple[float, float], int] = {}
         for given in entries:
             entry = Entry(*given)
-            if entry.noise_multiplier == 0.0:
-                without_noise[entry.sample_rate] = without_noise.get(entry.sample_rate, 0) + entry.num_steps
+            kind = (entry.noise_multiplier, entry.sample_rate)
+            if entry.noise_multiplier == 0.0 or entry.sample_rate == NOT_POISSON:
+                unpriced[kind] = unpriced.get(kind, 0) + entry.num_steps
             else:
                 fresh.step(entry.step(), entry.num_steps)
-        self._ledger, self._without_noise = fresh, without_noise
+        self._ledger, self._unpriced = fresh, unpriced
 
     def step(
         self,
@@ -104,15 +107,20 @@ class GGAccountant(IAccountant):  # type: ignore[misc]
             ValueError: the accountant does not cover the step; nothing is recorded.
         """
         if noise_multiplier == 0.0:
-            self._without_noise[sample_rate] = self._without_noise.get(sample_rate, 0) + 1
-            return
-        entry = Entry(noise_multiplier, sample_rate, 1, beta, beta if norm is None else norm, dimension)
-        self._ledger.step(entry.step())
+            return self._step_without_price(0.0, sample_rate)
+        entry = Entry(noise_multiplier, sample_rate, 1, beta, 2.0 if norm is None else norm, dimension)
+        return self._ledger.step(entry.step())
+
+    def _step_without_price(self, noise_multiplier: float, sample_rate: float) -> None:
+        kind = (noise_multiplier, sample_rate)
+        self._unpriced[kind] = self._unpriced.get(kind, 0) + 1
 
     def epsilon(self, delta: float) -> Bounds:
         """Certified bounds of the epsilon of everything recorded."""
-        if self._without_noise:
-            return Bounds(math.inf, math.inf, math.inf, "a step without noise")
+        if self._unpriced:
+            return Bounds(
+                math.inf, math.inf, math.inf, "a step without noise, or on batches that are not Poisson"
+            )
         return self._ledger.epsilon(delta=delta)
 
     def get_epsilon(self, delta: float, *args: Any, **kwargs: Any) -> float:
@@ -121,7 +129,7 @@ class GGAccountant(IAccountant):  # type: ignore[misc]
 
     def __len__(self) -> int:
         """The number of steps recorded."""
-        return len(self._ledger) + sum(self._without_noise.values())
+        return len(self._ledger) + sum(self._unpriced.values())
 
     @classmethod
     def mechanism(cls) -> str:
@@ -129,18 +137,24 @@ class GGAccountant(IAccountant):  # type: ignore[misc]
         return MECHANISM
 
     def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[DPOptimizer], None]:
-        """What an optimizer calls before each logical step: it records the step that this optimizer takes."""
+        """What an optimizer calls before each logical step: it records the step that this optimizer takes.
+
+        A `sample_rate` of 0 stands for batches that are no Poisson samples: their steps have no price.
+        """
+        priced: dict[tuple[Any, ...], Any] = {}  # the last step and what it is, which seldom changes
 
         def record(optimizer: DPOptimizer) -> None:
+            if sample_rate == NOT_POISSON or optimizer.noise_multiplier == 0.0:
+                return self._step_without_price(optimizer.noise_multiplier, sample_rate)
             self._check_countable(optimizer)
             own = isinstance(optimizer, GGOptimizer)
-            self.step(
-                noise_multiplier=optimizer.noise_multiplier,
-                sample_rate=sample_rate,
-                beta=optimizer.beta if own else 2.0,
-                norm=optimizer.norm if own else 2.0,
-                dimension=sum(parameter.numel() for parameter in optimizer.params),
-            )
+            law = (optimizer.beta, optimizer.norm) if own else (2.0, 2.0)
+            dimension = sum(parameter.numel() for parameter in optimizer.params)
+            key = (optimizer.noise_multiplier, *law, dimension)
+            if key not in priced:
+                priced.clear()
+                priced[key] = Entry(key[0], sample_rate, 1, *key[1:]).step()
+            return self._ledger.step(priced[key])
 
         return record
 
@@ -166,7 +180,7 @@ class GGAccountant(IAccountant):  # type: ignore[misc]
             ["inf" if value == math.inf else value for value in entry] for entry in self.history
         ]
         state["ledger"] = self._ledger.state_dict()
-        state["steps_without_noise"] = [[rate, times] for rate, times in self._without_noise.items()]
+        state["steps_without_price"] = [[*kind, times] for kind, times in self._unpriced.items()]
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -183,7 +197,7 @@ class GGAccountant(IAccountant):  # type: ignore[misc]
             loaded.history = state_dict.get("history", [])
         else:
             loaded._read(state_dict)
-        self._ledger, self._without_noise = loaded._ledger, loaded._without_noise
+        self._ledger, self._unpriced = loaded._ledger, loaded._unpriced
 
     def _read(self, state: Mapping[str, Any]) -> None:
         arguments.one_of("mechanism", state.get("mechanism"), (MECHANISM, *_OPACUS_MECHANISMS))
@@ -196,8 +210,8 @@ class GGAccountant(IAccountant):  # type: ignore[misc]
             raise ValueError(
                 "ledger must be one of adding and removing examples without a budget, got another"
             )
-        for rate, times in state["steps_without_noise"]:
-            self._without_noise[rate] = arguments.whole("steps_without_noise", times)
+        for multiplier, rate, times in state["steps_without_price"]:
+            self._unpriced[multiplier, rate] = arguments.whole("steps_without_price", times)
         if [list(entry) for entry in state["history"]] != self.state_dict()["history"]:
             raise ValueError("history must say what ledger says, got a state whose two records disagree")
 

@@ -1,0 +1,445 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads from autograd's graph whether a scalar loss is a plain mean, or sum, of one term per example.
+
+Clipping bounds what one example adds to a sum of gradients, provided that its term of the loss depends on
+that example alone. A scalar loss does not say whether it does. A weighted cross entropy with mean reduction
+divides every term by the weights of all labels in the batch; a mean over the tokens that are not padding
+divides by their number. Adding one example then changes the gradients of all the others.
+
+So `loss.backward()` is let through only where the graph between the loss and the model's outputs shows that
+
+    loss = constant / n * (sum over examples of a term of the example's own rows),    n = size of the batch,
+
+or the same without 1/n. Operations on rows are known by name (`_ELEMENTWISE` and the functions below it);
+whatever is not known is refused, with the way out: `backward(losses)` with one loss per example.
+"""
+
+import math
+import re
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, cast
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import Node
+
+from ggdp.training.clipping.refusals import UnsupportedModelError
+
+_WAY_OUT = (
+    "compute one loss per example (reduction='none', averaged over an example's own positions if it has "
+    "several) "
+    "and call backward(losses) of the private object in place of loss.backward()"
+)
+
+
+@dataclass
+class LossTerms:
+    """What was found out about a loss.
+
+    Attributes:
+        sizes: For every reduction over the batch, how many numbers each example has in it.
+        pending: Tensors that must hold a number, which is looked at when the device is waited for anyway.
+    """
+
+    sizes: list[float] = field(default_factory=list)
+    pending: list[tuple[Tensor, float]] = field(default_factory=list)
+
+    def settle(self) -> None:
+        """Look at what was put off.
+
+        Raises:
+            UnsupportedModelError: Some targets are left out of the mean (`ignore_index`).
+        """
+        for tensor, expected in self.pending:
+            found = float(tensor.item())
+            if found != expected:
+                raise UnsupportedModelError(
+                    f"the loss is a mean over {found:g} of {expected:g} targets, those that are not "
+                    "ignore_index. "
+                    "That number depends on the other examples of the batch, so that one example changes the "
+                    f"gradients of all others; {_WAY_OUT}"
+                )
+
+
+class RowTags:
+    """Marks nodes of the graph whose output has one row, or a block of rows, per example.
+
+    Args:
+        owner: Whose forward passes they are; the marks of one pass have this object to themselves.
+    """
+
+    def __init__(self, owner: object) -> None:
+        self._tag, self._owner = object(), owner
+
+    def mark(self, node: Node | None, dim: int) -> None:
+        """Examples are dimension `dim` of this node's outputs. The mark lives as long as the node does."""
+        if node is not None:
+            cast(dict[str, Any], node.metadata)["ggdp"] = (self._tag, dim, self._owner)
+
+    def dim_of(self, node: Node) -> int | None:
+        """The dimension that holds examples, None if the node is not marked by this object."""
+        mark = cast(dict[str, Any], node.metadata).get("ggdp")
+        return mark[1] if mark is not None and mark[0] is self._tag else None
+
+    def is_below(self, root: Node | None) -> bool:
+        """Whether a marked node can be reached."""
+        return _reaches(root, lambda mark: mark[0] is self._tag)
+
+
+def is_of(root: Node | None, owner: object) -> bool:
+    """Whether a node can be reached that was marked in any forward pass of this owner."""
+    return _reaches(root, lambda mark: mark[2] is owner)
+
+
+def _reaches(root: Node | None, wanted: Callable[[Any], bool]) -> bool:
+    seen: set[Node] = set()
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        mark = cast(dict[str, Any], node.metadata).get("ggdp")
+        if mark is not None and wanted(mark):
+            return True
+        seen.add(node)
+        waiting.extend(following for following, _ in node.next_functions)
+    return False
+
+
+def read_loss(root: Node, tags: RowTags, num_examples: int, *, is_mean: bool) -> LossTerms:
+    """Verify that a scalar is a plain mean (or sum) over examples, as the caller was told.
+
+    Raises:
+        UnsupportedModelError: It is not, or it cannot be seen.
+    """
+    reader = _Reader(tags, num_examples, is_mean)
+    reader.scalar(root, 1.0, averaged=False)
+    return reader.terms
+
+
+def check_rows(root: Node, tags: RowTags, num_examples: int) -> None:
+    """Verify that row i of a tensor depends on the rows of example i alone.
+
+    Raises:
+        UnsupportedModelError: It does not, or it cannot be seen.
+    """
+    if _Reader(tags, num_examples, is_mean=False).rows(root) not in (0, None):
+        raise _unknown(root)
+
+
+def _unknown(node: Node) -> UnsupportedModelError:
+    return UnsupportedModelError(
+        f"the loss uses {_plain_name(node)}, of which it is not known that it keeps examples apart; "
+        f"{_WAY_OUT}"
+    )
+
+
+def _plain_name(node: Node) -> str:
+    return re.sub(r"Backward\d*$", "", node.name().rpartition("::")[2])
+
+
+def _shape(node: Node) -> tuple[int, ...]:
+    """Of the node's output in the forward pass."""
+    return tuple(node._input_metadata[0].shape)
+
+
+def _saved(node: Node, name: str) -> Any:
+    return getattr(node, f"_saved_{name}")
+
+
+def _signed(value: int, dims: int) -> int:
+    """A saved dimension counted from the front; PyTorch stores negative ones as unsigned 64-bit numbers."""
+    value = value - (1 << 64) if value >= 1 << 63 else value
+    return value + dims if value < 0 else value
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_ELEMENTWISE = _names("""
+    Abs Acos Acosh Add Addcdiv Addcmul Alias Asin Asinh Atan Atan2 Atanh BinaryCrossEntropy
+    BinaryCrossEntropyWithLogits Celu Clamp ClampMax ClampMin Clone Copy Cos Cosh Digamma Div Elu Erf Erfc
+    Erfinv Exp Exp2 Expm1 Fill Fmod Frac Gelu Hardshrink Hardsigmoid Hardswish Hardtanh HuberLoss Hypot
+    LeakyRelu Lerp Lgamma Log Log10 Log1P Log2 LogSigmoid Logaddexp Logaddexp2 Logit MaskedFill Maximum
+    Minimum Mish MseLoss Mul NanToNum NativeDropout Neg Pow Prelu Reciprocal Relu Relu6 Rsqrt Rsub Selu
+    Sgn Sigmoid Sign Silu Sin Sinc Sinh SmoothL1Loss SoftMarginLoss Softplus Softshrink Sqrt Square Sub
+    Tan Tanh Threshold ToCopy Where Xlogy
+""")
+# Operations along dimensions that they keep, in which examples must not be.
+_ALONG = _names("""
+    Cummax Cummin Cumprod Cumsum Flip Gather IndexSelect LogSoftmax Logcumsumexp Roll Slice Softmax Sort Split
+    SplitWithSizes Topk
+""")
+# Operations that remove the dimensions they run along, unless told to keep them.
+_REDUCING = _names("""
+    Amax Amin LinalgVectorNorm Logsumexp Max Mean Median Min Mode Norm Prod Std StdMean Sum Var VarMean
+""")
+_VIEWS = _names("View UnsafeView ReshapeAlias")
+# Losses that reduce over everything themselves: 0 is no reduction, 1 the mean, 2 the sum.
+_FUSED = _names("""
+    BinaryCrossEntropy BinaryCrossEntropyWithLogits HuberLoss MseLoss MultiMarginLoss MultilabelMarginLoss
+    NllLoss NllLoss2D SmoothL1Loss SoftMarginLoss
+""")
+
+
+class _Reader:
+    def __init__(self, tags: RowTags, num_examples: int, is_mean: bool) -> None:
+        self._tags, self._num_examples, self._is_mean = tags, num_examples, is_mean
+        self._known: dict[Node, int | None] = {}
+        self.terms = LossTerms()
+
+    def scalar(self, node: Node | None, factor: float, *, averaged: bool) -> None:
+        """Go down from the loss, through operations that are linear, to reductions over the batch."""
+        if node is None or not node.next_functions or not self._tags.is_below(node):
+            return  # a constant, or a parameter (whose use outside of its module is noticed elsewhere)
+        name, below = _plain_name(node), [following for following, _ in node.next_functions]
+        if name in _FUSED and _saved(node, "reduction"):
+            return self._reduced(node, factor, averaged, is_mean=_saved(node, "reduction") == 1)
+        if name in ("Sum", "Mean") and not self._is_reduced(below[0]):
+            return self._reduced(node, factor, averaged, is_mean=name == "Mean")
+        if name in ("Add", "Sub", "Neg", "Stack", "Cat"):
+            for each in below:
+                self.scalar(each, factor, averaged=averaged)
+            return None
+        if (
+            name in ("Mul", "Div")
+            and len([each for each in below if each and self._tags.is_below(each)]) == 1
+        ):
+            number, divides = self._number(node), name == "Div"
+            is_size = divides and number == self._num_examples and not averaged
+            carrier = next(each for each in below if each and self._tags.is_below(each))
+            return self.scalar(
+                carrier, factor / number if divides else factor * number, averaged=averaged or is_size
+            )
+        if name in _VIEWS or name in (
+            "Sum",
+            "Mean",
+            "Squeeze",
+            "Unsqueeze",
+            "Select",
+            "ToCopy",
+            "Clone",
+            "Alias",
+        ):
+            return self.scalar(below[0], factor, averaged=averaged)
+        raise _unknown(node)
+
+    def _is_reduced(self, node: Node | None) -> bool:
+        """Whether a node lies above all reductions over the batch: everything on it has become one number."""
+        if node is None:
+            return True
+        name = _plain_name(node)
+        if self._tags.dim_of(node) is not None:
+            return False
+        if name in _FUSED and _saved(node, "reduction"):
+            return True
+        if name in ("Sum", "Mean"):
+            try:
+                below = self.rows(node.next_functions[0][0])
+            except UnsupportedModelError:
+                return False
+            return below is None or below in self._dims(node, len(_saved(node, "self_sym_sizes")))
+        return all(self._is_reduced(following) for following, _ in node.next_functions)
+
+    def _number(self, node: Node) -> float:
+        """The constant of a product or quotient above the reductions.
+
+        Raises:
+            UnsupportedModelError: It is a tensor, and so may depend on the data.
+        """
+        found = [_saved(node, name) for name in ("other", "self") if hasattr(node, f"_saved_{name}")]
+        number = next((each for each in found if each is not None), None)
+        if isinstance(number, Tensor) and number.numel() == 1:
+            value = float(number.item())
+            is_python_float = number.dtype == torch.float64 and number.device.type == "cpu"
+            if is_python_float or value in (1.0, -1.0, float(self._num_examples)):
+                return value
+            raise UnsupportedModelError(
+                f"the loss is multiplied or divided by {value:g}, which is not a Python float and may have "
+                "been "
+                "computed from the batch (a number of tokens, a sum of weights, the scale of a GradScaler). "
+                f"If it is a constant, write it as a float (loss / 4.0); otherwise {_WAY_OUT}"
+            )
+        if isinstance(number, (int, float)):
+            return float(number)
+        raise _unknown(node)
+
+    def _reduced(self, node: Node, factor: float, averaged: bool, *, is_mean: bool) -> None:
+        name = _plain_name(node)
+        sizes = (
+            _saved(node, "self_sym_sizes") if name in ("Sum", "Mean") else tuple(_saved(node, "self").shape)
+        )
+        counted = sizes
+        if name in ("NllLoss", "NllLoss2D"):
+            counted = tuple(_saved(node, "target").shape)
+            if is_mean:
+                self._check_targets(node, math.prod(counted))
+        elif name in ("MultiMarginLoss", "MultilabelMarginLoss"):
+            counted = sizes[:1]
+        for each, _ in node.next_functions:
+            dim = self.rows(each)
+            if dim is not None and name in ("Sum", "Mean"):
+                dims = self._dims(node, len(sizes))
+                if dim not in dims:
+                    raise _unknown(node)
+                counted = tuple(sizes[each] for each in dims)
+        if (is_mean and averaged) or (is_mean or averaged) != self._is_mean:
+            found = (
+                "divided by the size of the batch twice"
+                if is_mean and averaged
+                else ("a mean over the batch" if is_mean or averaged else "a sum over the batch")
+            )
+            told = "mean" if self._is_mean else "sum"
+            other = "sum" if self._is_mean else "mean"
+            raise UnsupportedModelError(
+                f"the loss is {found}, and loss_reduction is {told!r}; pass loss_reduction={other!r}, or "
+                f"{_WAY_OUT}"
+            )
+        self.terms.sizes.append(math.prod(counted) / self._num_examples if is_mean else 1.0)
+
+    def _check_targets(self, node: Node, count: int) -> None:
+        if _saved(node, "weight") is not None:
+            raise UnsupportedModelError(
+                "the loss is a mean with class weights, which divides by the weights of all labels in the "
+                "batch, so "
+                f"that one example changes the gradients of all others; {_WAY_OUT}"
+            )
+        self.terms.pending.append((_saved(node, "total_weight"), float(count)))
+
+    def _dims(self, node: Node, count: int) -> tuple[int, ...]:
+        """The dimensions that a reduction removes."""
+        dims = getattr(node, "_saved_dim", None)
+        if dims is None or dims == ():
+            return tuple(range(count))
+        return tuple(_signed(dim, count) for dim in ((dims,) if isinstance(dims, int) else dims))
+
+    def rows(self, node: Node | None) -> int | None:
+        """The dimension of a node's output that holds examples; None if the output has none of them.
+
+        Raises:
+            UnsupportedModelError: The operation may mix examples.
+        """
+        if node is None or (not node.next_functions and self._tags.dim_of(node) is None):
+            return None
+        if node not in self._known:
+            dim = self._tags.dim_of(node)
+            self._known[node] = self._found(node) if dim is None else dim
+            dim, shape = self._known[node], _shape(node)
+            if dim is not None and (dim >= len(shape) or shape[dim] % self._num_examples):
+                raise _unknown(node)
+        return self._known[node]
+
+    def _found(self, node: Node) -> int | None:
+        below = [(self.rows(following), following) for following, _ in node.next_functions]
+        carried = [(dim, following) for dim, following in below if dim is not None]
+        if not carried:
+            return None
+        name, shape = _plain_name(node), _shape(node)
+        dim, source = carried[0]
+        inner = len(_shape(source)) if source is not None else len(shape)
+        if name in _FUSED and name.startswith(("Nll", "Multi")):
+            if dim == 0 and _saved(node, "reduction") == 0:
+                return 0
+        elif name in _FUSED and _saved(node, "reduction"):
+            pass
+        elif name in _ELEMENTWISE or name == "Expand":
+            places = {each - len(_shape(following)) for each, following in carried if following is not None}
+            if len(places) == 1:  # counted from the end, where broadcasting lines shapes up
+                return places.pop() + len(shape)
+        elif name in _ALONG:
+            if dim not in self._dims(node, inner):
+                return dim
+        elif name in _REDUCING:
+            dims = self._dims(node, inner)
+            if dim not in dims:
+                return dim if len(shape) == inner else dim - sum(each < dim for each in dims)
+        elif name == "Select":
+            along = _signed(_saved(node, "dim"), inner)
+            if along != dim:
+                return dim - (along < dim)
+        elif name == "Unsqueeze":
+            return dim + (_signed(_saved(node, "dim"), len(shape)) <= dim)
+        elif name == "Squeeze":
+            if dim == 0 and shape and shape[0] == _shape(source)[0]:  # type: ignore[arg-type]
+                return 0
+        elif name in ("Permute", "Transpose", "T"):
+            return self._permuted(node, name, dim, inner)
+        elif name in _VIEWS:
+            return self._viewed(dim, _shape(source), shape)  # type: ignore[arg-type]
+        elif name in ("Bmm", "Baddbmm"):
+            if all(each == 0 for each, _ in carried):
+                return 0
+        elif name == "Mm":  # by a matrix that holds no examples
+            if dim == 0 and len(carried) == 1 and source is node.next_functions[0][0]:
+                return 0
+        elif name == "Cat":
+            elsewhere = _signed(_saved(node, "dim"), inner) != dim
+            if elsewhere and len({each for each, _ in carried}) == 1:
+                return dim
+        raise _unknown(node)
+
+    def _permuted(self, node: Node, name: str, dim: int, count: int) -> int:
+        if name == "Permute":
+            order = [_signed(each, count) for each in _saved(node, "dims")]
+            return order.index(dim)
+        pair = (0, 1) if name == "T" else (_saved(node, "dim0"), _saved(node, "dim1"))
+        one, other = (_signed(each, count) for each in pair)
+        return other if dim == one else one if dim == other else dim
+
+    def _viewed(self, dim: int, before: Sequence[int], after: Sequence[int]) -> int | None:
+        """Where the examples of dimension `dim` are after a change of shape."""
+        if tuple(before[: dim + 1]) == tuple(after[: dim + 1]):
+            return dim
+        lead = math.prod(before[:dim])
+        for place in range(len(after)):
+            if math.prod(after[: place + 1]) % (lead * self._num_examples) == 0:
+                return place if lead % max(1, math.prod(after[:place])) == 0 else len(after)
+        return len(after)  # which no shape has: refused
+
+
+class Listener(Protocol):
+    """What is told of a call of backward."""
+
+    def heard(self, roots: Sequence[Tensor], gradients: Any) -> bool:
+        """Read the loss; whether it comes from this listener's model."""
+
+    listening: bool
+
+
+_listeners: "weakref.WeakSet[Any]" = weakref.WeakSet()
+_plain_backward = torch.autograd.backward
+
+
+def _backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> None:
+    """torch.autograd.backward, of which private models are told before it begins.
+
+    Every `loss.backward()` comes through here. Only at this point is the whole graph of the loss at hand:
+    while backward runs, autograd frees it node by node.
+    """
+    if torch._C._current_graph_task_id() != -1:
+        return _plain_backward(tensors, grad_tensors, *args, **kwargs)  # inside another: checkpointing
+    roots = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
+    told = [each for each in list(_listeners) if each.heard(roots, grad_tensors)]
+    for each in told:
+        each.listening = True
+    try:
+        return _plain_backward(tensors, grad_tensors, *args, **kwargs)
+    finally:
+        for each in told:
+            each.listening = False
+
+
+def listen(listener: Listener) -> Callable[[], None]:
+    """Tell this listener of every call of backward; call what is returned to stop."""
+    _listeners.add(listener)
+    torch.autograd.backward = _backward
+
+    def stop() -> None:
+        _listeners.discard(listener)
+        if not _listeners and torch.autograd.backward is _backward:
+            torch.autograd.backward = _plain_backward
+
+    return stop

@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/audit.md: its code runs, and the tests that it names exist."""
+
+import re
+from pathlib import Path
+
+from ggdp.training import audit, check_noise
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
+
+
+def test_the_block_runs_and_what_it_asserts_holds(capsys):
+    (block,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    exec(compile(block, "docs/audit.md", "exec"), {})
+    assert "<= epsilon <=" in capsys.readouterr().out
+
+
+def test_what_the_page_names_exists():
+    assert audit.__name__ in PAGE
+    assert check_noise.__name__ in PAGE
+    for path in re.findall(r"`((?:tests|benchmarks)/[\w/]+(?:\.py)?)", PAGE):
+        assert (ROOT / path).exists(), path
