@@ -53,7 +53,7 @@ Norm = Annotated[
     str | None,
     typer.Option(
         "--norm",
-        help="Clip gradients in this norm: p >= 1, inf, or matched; beta if left out. 2 suits most models.",
+        help="Clip gradients in this norm: p >= 1, inf, or matched; 2 if left out.",
         parser=options.norm,
         metavar="P",
     ),
