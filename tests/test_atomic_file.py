@@ -3,6 +3,8 @@
 
 import os
 import stat
+import subprocess
+import sys
 
 import pytest
 
@@ -111,3 +113,19 @@ def test_an_error_of_the_rename_names_the_file_that_was_asked_for(tmp_path, monk
         write_atomically(tmp_path / "file", "text")
     assert (refusal.value.filename, refusal.value.filename2) == (str(tmp_path / "file"), None)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_output_goes_to_is_not_replaced(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("precious\n")
+    write = "import sys; from pathlib import Path; from ggdp.atomic_file import write_atomically as write\n"
+    for name in ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", str(log)):
+        code = f"{write}write(Path({name!r}), 'lost')"
+        with log.open("ab") as stream:
+            done = subprocess.run([sys.executable, "-c", code], stdout=stream, stderr=subprocess.PIPE)
+        assert b"it is an open stream" in done.stderr
+    with log.open("ab") as stream:
+        (tmp_path / "link").symlink_to(f"/proc/self/fd/{stream.fileno()}")
+        with pytest.raises(OSError, match="it is an open stream"):
+            write_atomically(tmp_path / "link", "lost")
+    assert log.read_text() == "precious\n"

@@ -19,8 +19,8 @@ def test_an_audit_leaves_a_record_a_picture_and_a_report(ggdp, tmp_path):
     assert done.code == 0, done.err
     assert "epsilon >= " in done.out
     assert plot.read_bytes().startswith(b"\x89PNG")
-    found = json.loads(record.read_text())
-    assert 0.3 < found["lower_epsilon"] <= found["certified"]["upper"]
+    (found,) = json.loads(record.read_text())["results"]
+    assert 0.3 < found["lower_epsilon"] <= found["epsilon"]["upper"]
     assert found["num_canaries"] == 2000
     assert found["noise_check"]["passed"]
     assert ggdp("report", record, "--html", page).code == 0
@@ -34,7 +34,7 @@ def test_a_run_with_half_the_noise_is_refuted_with_status_1(ggdp, monkeypatch):
     monkeypatch.setattr(training_optimizer, "add_noise_", weaker)
     done = ggdp(*ADULT, *SHORT, "--canaries", "5000", "--json")
     assert done.code == 1
-    found = json.loads(done.out)
+    (found,) = json.loads(done.out)["results"]
     assert not found["is_consistent"]
     assert not found["noise_check"]["passed"]
     p_values = {one["name"]: one["p_value"] for one in found["noise_check"]["tests"]}
@@ -46,7 +46,7 @@ def test_a_run_with_half_the_noise_is_refuted_with_status_1(ggdp, monkeypatch):
     [
         (("--canaries", "3"), "--canaries must be a whole number in [20, 10000000], got 3"),
         (("--confidence", "1"), "--confidence must be a number in [0.5, 1), got 1"),
-        (("--method", "hope", "--noise-multiplier", "1"), "method must be one of one-run"),
+        (("--method", "hope", "--noise-multiplier", "1"), "--method must be one of one-run"),
         ((), "exactly one of --epsilon and --noise-multiplier must be given, got none"),
     ],
 )

@@ -21,13 +21,18 @@ def test_the_demo_writes_a_report_and_prints_a_table(finished):
 
 def test_the_noises_of_the_demo_meet_their_target_on_the_private_side(finished):
     record = json.loads((finished[1] / "report.json").read_text())
-    assert [case["beta"] for case in record["cases"]] == [1.0, 1.5, 2.0]
-    for case in record["cases"]:
-        assert 0.999 <= case["achieved_epsilon"] <= record["target"]["epsilon"]
-        assert case["training_epsilon"] == sorted(case["training_epsilon"])
+    cases = record["results"]
+    assert [case["beta"] for case in cases] == [1.0, 1.5, 2.0]
+    for case in cases:
+        assert 0.999 <= case["epsilon"]["upper"] <= record["target"]["target_epsilon"]
+        spent = [row["epsilon"]["upper"] for row in case["training"]]
+        assert spent == sorted(spent)
         assert len(case["released"]) == len(READERS_BY_BRANCH)
         assert case["winner"] in VOTES_BY_NAME
         assert 1.0 / len(VOTES_BY_NAME) < case["true_winner_prob"] < 1.0
+    # Ten releases in one budget: an exponent between Laplace and Gaussian needs the least noise.
+    assert [case["std_of_several"] for case in cases] == pytest.approx([14.1277, 12.6088, 13.3596], rel=1e-5)
+    assert "at beta = 1.5 (std 12.61, against 14.13 at beta = 1, 13.36 at beta = 2)" in finished[0].out
 
 
 def test_a_file_where_the_folder_should_be_is_refused(ggdp, tmp_path):

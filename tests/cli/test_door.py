@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every way out of the command line: help, version, refusals, a reader that leaves, an interrupt."""
 
+import contextlib
+import json
 import os
+import pty
 import re
 import shlex
 import signal
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 import typer
 
 from ggdp import cli, version
+from ggdp.reproduction.experiment import EXTRAS
 
 COMMANDS = sorted(typer.main.get_command(cli.app).commands)
 
@@ -35,7 +41,10 @@ COMMANDS = sorted(typer.main.get_command(cli.app).commands)
         ("noise --colour red", "No such option: --colour"),
         ("noise --beta 1 --scale 1 extra", "unexpected extra argument"),
         ("noises", "No such command 'noises'"),
-        ("release --beta 1 --scale 1 --seed 1.5", "--seed must be a whole number >= 0, got '1.5'"),
+        (
+            "release --beta 1 --scale 1 --seed 1.5",
+            "--seed must be a whole number in [0, 9223372036854775807], got '1.5'",
+        ),
         ("release --beta 1 --scale 1 --sensitivity 0", "--sensitivity must be a number in (0, inf), got 0.0"),
     ],
 )
@@ -103,3 +112,105 @@ def test_an_interrupt_is_one_line_and_status_130():
     _, errors = running.communicate(timeout=60)
     assert running.returncode == 130
     assert errors == b"ggdp: interrupted\n"
+
+
+EPSILON = "epsilon --beta 2 --scale 3 --delta 1e-6"
+
+
+@pytest.mark.parametrize(
+    ("line", "streams", "told"),
+    [
+        (EPSILON, ">&-", "ggdp: standard output is closed; send it to a file or to /dev/null\n"),
+        (EPSILON, ">/dev/full", "ggdp: No space left on device\n"),
+        ("release --beta 2 --scale 3", "<&-", "ggdp: standard input is closed; give the name of a file\n"),
+        ("release --beta 2 --scale 3", ">&- 2>&-", ""),
+    ],
+)
+def test_a_stream_that_is_closed_or_full_is_one_line_and_status_2(line, streams, told):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        ["sh", "-c", f"{shlex.quote(sys.executable)} -m ggdp {line} {streams}"],
+        env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (2, told)
+
+
+def test_a_file_that_ends_too_early_is_no_interrupt(ggdp, monkeypatch):
+    def ended(*_):
+        raise EOFError
+
+    monkeypatch.setattr("ggdp.cli.release.read_numbers", ended)
+    done = ggdp("release", "--beta", "1", "--scale", "1")
+    assert (done.code, done.err) == (2, "ggdp: a file ended too early; it is empty or damaged\n")
+
+
+def on_a_terminal(line):
+    """What a command prints on stdout, and on a standard error that is a terminal."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TERM": "xterm", "COLUMNS": "100"}
+    command = [sys.executable, "-m", "ggdp", *shlex.split(line)]
+    running = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=theirs)
+    os.close(theirs)
+    seen = b""
+    with contextlib.suppress(OSError):  # of a terminal whose other end has closed
+        while part := os.read(ours, 65536):
+            seen += part
+    out = running.communicate(timeout=60)[0]
+    os.close(ours)
+    return out.decode(), re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())
+
+
+def test_progress_is_shown_on_a_terminal_and_nowhere_else(ggdp):
+    line = "calibrate --beta 1.5 --beta 2 --epsilon 1 --delta 1e-6 --json"
+    out, shown = on_a_terminal(line)
+    assert "calibrating beta = 2" in shown
+    alone = ggdp(*shlex.split(line))
+    assert alone.err == ""
+    assert json.loads(out) == json.loads(alone.out)
+
+
+def test_the_bar_of_train_leaves_its_lines_alone():
+    _, shown = on_a_terminal(
+        "train --task adult --synthetic --beta 2 --noise-multiplier 4 --seed 1 --epochs 2 --rate 0.5"
+    )
+    lines = re.split(r"[\r\n]+", shown)
+    for epoch in (1, 2):
+        (line,) = [line for line in lines if f"epoch {epoch}:" in line]
+        assert re.fullmatch(rf"epoch {epoch}: epsilon [\d.]+, accuracy [\d.]+", line.strip())
+
+
+def test_what_is_missing_is_named_at_once_with_the_one_extra_that_brings_it(ggdp, monkeypatch, tmp_path):
+    for package in ("torch", "matplotlib", "joblib"):
+        monkeypatch.setitem(sys.modules, package, None)
+    line = ("train", "--beta", "2", "--epsilon", "1", "--plot", tmp_path / "run.png")
+    told = 'ggdp: this command needs {}, not installed here; try pip install "ggdp[{}]"\n'
+    for arguments, named, extra in (
+        (line, "torch and matplotlib", "reproduce"),
+        (line[:-2], "torch", "torch"),
+        (("demo", "--out", tmp_path / "demo"), "matplotlib", "plot"),
+        (("reproduce", "fig1", "--out", tmp_path / "out"), "joblib and matplotlib", "reproduce"),
+    ):
+        done = ggdp(*arguments)
+        assert (done.code, done.err) == (2, told.format(named, extra))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_extras_bring_what_the_commands_say_they_bring():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    names = {"scikit-learn": "sklearn"}
+
+    def brought(extra):
+        found = set()
+        for requirement in project["optional-dependencies"][extra]:
+            inner = re.fullmatch(r"ggdp\[(.*)\]", requirement)
+            package = re.match(r"[\w-]+", requirement)[0]
+            found |= (
+                set().union(*map(brought, inner[1].split(","))) if inner else {names.get(package, package)}
+            )
+        return found
+
+    assert {extra: brought(extra) for extra in EXTRAS} == EXTRAS
+
+
+def test_the_help_shows_no_release_of_single_people(ggdp):
+    assert "age" not in re.findall(r"\w+", ggdp("release", "-h").out)

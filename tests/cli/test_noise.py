@@ -9,7 +9,7 @@ from ggdp import GeneralizedGaussian
 
 def test_json_is_one_object_with_every_fact(ggdp):
     done = ggdp("noise", "--beta", 1.5, "--scale", 2, "--json")
-    facts = json.loads(done.out)
+    (facts,) = json.loads(done.out)["results"]
     noise = GeneralizedGaussian(1.5, 2.0)
     assert done.code == 0
     assert done.err == ""
@@ -27,13 +27,13 @@ def test_json_is_one_object_with_every_fact(ggdp):
     ],
 )
 def test_one_noise_can_be_named_three_ways(ggdp, option, value, scale):
-    facts = json.loads(ggdp("noise", "--beta", 2, option, value, "--json").out)
+    (facts,) = json.loads(ggdp("noise", "--beta", 2, option, value, "--json").out)["results"]
     assert facts["scale"] == pytest.approx(scale, rel=1e-15)
 
 
 def test_the_multiplier_is_taken_times_the_sensitivity(ggdp):
     done = ggdp("noise", "--beta", 2, "--noise-multiplier", 2, "--sensitivity", 0.5, "--json")
-    facts = json.loads(done.out)
+    (facts,) = json.loads(done.out)["results"]
     assert facts["std"] == pytest.approx(1.0, rel=1e-15)
     assert facts["noise_multiplier"] == pytest.approx(2.0, rel=1e-15)
 

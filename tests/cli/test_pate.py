@@ -22,7 +22,7 @@ def truth(tmp_path):
 def test_labels_and_report_are_written(ggdp, tmp_path, truth):
     out, report = tmp_path / "labels.npy", tmp_path / "report.html"
     done = ggdp(
-        "pate", FILE, *BUDGET, "--threshold", "200", "--answers", "100", "--truth", truth, "--seed", "1",
+        "pate", FILE, *BUDGET, "--threshold", "200", "--answers", "100", "--truth", truth,
         "--out", out, "--report", report,
     )  # fmt: skip
     assert done.code == 0, done.err
@@ -34,30 +34,49 @@ def test_labels_and_report_are_written(ggdp, tmp_path, truth):
     assert "May be published" in page
     assert page.index("May be published") < page.index("PRIVATE: do not publish")
     assert page.index("PRIVATE: do not publish") < page.index("data-dependent epsilon")
+    assert page.index("data-dependent epsilon") < page.index("turns them round")
+    assert page.count("data:image/png") == 2
     assert "itself private data" in page
+    assert "may be published" in done.out
     assert "PRIVATE: do not publish" in done.out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["labels.npy", "report.html", "truth.npy"]
 
 
 def test_the_record_keeps_private_numbers_apart(ggdp, truth):
     done = ggdp("pate", FILE, *BUDGET, "--queries", "100", "--truth", truth, "--seed", "1", "--json")
-    record = json.loads(done.out)
-    public, private = record["publishable"], record["private"]
-    assert public["answered"] == public["queries"] == len(record["labels"]) == 100
-    assert 1.999 < public["achieved"]["epsilon"]["upper"] <= 2.0
-    assert public["noise"]["votes"]["beta"] == 1.5
+    (record,) = json.loads(done.out)["results"]
+    private = record.pop("private")
+    assert record["answered"] == record["queries"] == len(record["labels"]) == 100
+    assert 1.999 < record["epsilon"]["upper"] <= 2.0
+    assert record["noise"]["votes"]["beta"] == 1.5
     assert private["data_dependent_epsilon"] < 2.0
     assert 0.5 < private["accuracy"] <= 1.0
-    assert "data_dependent_epsilon" not in public
+    assert "data_dependent" not in json.dumps(record)
+    assert "accuracy" not in record
     assert "private data" in private["caveat"]
 
 
 def test_seeded_labels_repeat_and_others_differ(ggdp):
     def labels(*more):
-        return json.loads(ggdp("pate", FILE, *BUDGET, "--json", *more).out)["labels"]
+        return json.loads(ggdp("pate", FILE, *BUDGET, "--json", *more).out)["results"][0]["labels"]
 
     assert labels("--seed", "5") == labels("--seed", "5")
     assert labels() != labels()
+
+
+def test_labels_from_a_seed_are_told_not_to_be_private_wherever_they_are_told(ggdp, tmp_path):
+    done = ggdp("pate", FILE, *BUDGET, "--seed", "1", "--report", tmp_path / "report.html")
+    assert "NOT private, do not publish" in done.out
+    assert "may be published" not in done.out
+    assert done.err.startswith("WARNING: the noise is from --seed")
+    page = (tmp_path / "report.html").read_text()
+    assert "may be published" not in page.lower()
+    assert "NOT private" in page
+    done = ggdp("pate", FILE, *BUDGET, "--seed", "1", "--json")
+    assert done.err.startswith("WARNING: the noise is from --seed")
+    (record,) = json.loads(done.out)["results"]
+    assert record["seeded"]
+    assert "not private" in record["caveats"][0]
 
 
 def test_csv_votes_make_csv_labels(ggdp, tmp_path):
@@ -104,6 +123,7 @@ def test_bad_votes_are_one_line_and_leave_no_file(ggdp, tmp_path, text, message)
         ("--threshold nan", "--threshold must be a number"),
         ("--out labels.txt", "--out must end in .npy or .csv"),
         ("--truth missing.npy", "missing.npy"),
+        ("--report no/such/r.html", "--report must be a file in a folder that exists, got"),
         ("--noise-ratio 0", "--noise-ratio must be a number in [0.01, 100]"),
     ],
 )
@@ -143,6 +163,7 @@ def test_a_simulation_is_drawn_and_recorded(ggdp, tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
+        ("--epsilon 1 --votes " + "9" * 400, "--votes must be a whole number in [2, 1000000000], got 999"),
         ("--epsilon 1 --classes 3", "--classes must be 2 or at least 6"),
         ("--epsilon 1 --from-beta 3 --to-beta 2", "--from-beta must be below --to-beta"),
         ("--epsilon 0", "--epsilon must be a number in (0, inf)"),

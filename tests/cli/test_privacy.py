@@ -29,13 +29,14 @@ def bounds_of(record):
 
 @pytest.fixture
 def answer(ggdp):
-    """The JSON that a command prints, and nothing else."""
+    """The results of the JSON that a command prints, and nothing else: one as it is, several as a list."""
 
     def ask(line):
         done = ggdp(*shlex.split(line), "--json")
         assert (done.code, done.err) == (0, "")
         assert done.out.count("\n") == 1
-        return json.loads(done.out)
+        results = json.loads(done.out)["results"]
+        return results[0] if len(results) == 1 else results
 
     return ask
 
@@ -83,7 +84,7 @@ def test_delta_prints_the_bounds_of_the_library(answer):
     record = answer(f"delta --beta 1.5 {RUN} --epsilon 1.3")
     bounds = library_delta(run_of(1.5), epsilon=1.3)
     assert bounds_of(record["delta"]) == (bounds.lower, bounds.estimate, bounds.upper)
-    assert record["epsilon"] == 1.3
+    assert record["target_epsilon"] == 1.3
 
 
 def test_noise_adjacency_and_sensitivity_reach_the_accountant(answer):
@@ -105,8 +106,7 @@ def test_noise_adjacency_and_sensitivity_reach_the_accountant(answer):
 )
 def test_several_betas_are_a_list_of_what_each_alone_would_be(answer, line):
     both = answer(f"{line} --beta 1.5 --beta 2")
-    assert list(both) == ["results"]
-    assert both["results"] == [answer(f"{line} --beta 1.5"), answer(f"{line} --beta 2")]
+    assert both == [answer(f"{line} --beta 1.5"), answer(f"{line} --beta 2")]
 
 
 def test_calibrate_finds_the_scale_of_the_library(answer):
@@ -114,9 +114,9 @@ def test_calibrate_finds_the_scale_of_the_library(answer):
     found = library_scale(beta=1.5, epsilon=2.0, delta=1e-6, rate=0.01, steps=5000)
     assert record["scale"] == found.scale
     assert record["noise_multiplier"] == found.noise_multiplier
-    assert record["achieved"]["epsilon"]["upper"] == found.achieved.upper <= 2.0
-    assert record["achieved"]["delta"] == 1e-6
-    assert record["target"] == {"epsilon": 2.0, "delta": 1e-6}
+    assert record["epsilon"]["upper"] == found.achieved.upper <= 2.0
+    assert record["delta"] == 1e-6
+    assert record["target_epsilon"] == 2.0
     assert record["sharp"] is found.sharp
 
 
@@ -137,10 +137,9 @@ def test_curve_holds_epsilon_at_evenly_spaced_logarithms_of_delta(answer):
 
 
 def test_outliers_holds_weights_and_the_best_beta_of_each_threshold(answer):
-    record = answer(
+    near, far = answer(
         "outliers --epsilon 1.5 --delta 1e-5 --threshold 2 --threshold 20 --points 4 --to-beta 2.5"
     )
-    near, far = record["results"]
     assert near["threshold"] == 2.0
     assert near["best"]["beta"] == 1.0
     assert [weight["beta"] for weight in near["weights"]] == [1.0, 1.5, 2.0, 2.5]
@@ -154,9 +153,12 @@ def test_outliers_holds_weights_and_the_best_beta_of_each_threshold(answer):
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (f"epsilon --beta 1.5 {RUN} --delta 1e-6", ["1.349261427", "delta = 1e-06"]),
+        (f"epsilon --beta 1.5 {RUN} --delta 1e-6", ["1.349261427", "delta = 1e-06", "2.43062"]),
         ("delta --beta 1 --scale 2 --epsilon 0.5", ["pure"]),
-        ("calibrate --beta 1 --beta 2 --epsilon 1 --delta 1e-6", ["4.224678", "epsilon = 1 at"]),
+        (
+            "calibrate --beta 1 --beta 2 --epsilon 1 --delta 1e-6",
+            ["4.224678", "epsilon = 1 at", "1.41422", "4.22468"],
+        ),
         ("curve --beta 1 --beta 2 --scale 5 --points 2", ["beta = 1", "beta = 2", "1e-10"]),
         (
             "outliers --epsilon 1.5 --delta 1e-5 --threshold 2 --points 2 --to-beta 1.1",
@@ -179,11 +181,16 @@ def test_without_json_people_get_a_table(ggdp, line, words):
         "outliers --epsilon 1.5 --delta 1e-5 --threshold 2 --points 3 --to-beta 1.2",
     ],
 )
-def test_a_picture_is_written_and_named_and_json_is_still_alone_on_stdout(ggdp, tmp_path, line):
+def test_a_picture_is_written_and_named_below_the_table_and_json_is_still_alone_on_stdout(
+    ggdp, tmp_path, line
+):
     target = tmp_path / "out.png"
+    table = ggdp(*shlex.split(line)).out
     done = ggdp(*shlex.split(line), "--plot", target)
-    assert (done.code, done.out) == (0, f"Wrote {target}\n")
+    assert (done.code, done.out) == (0, f"{table}Wrote {target}\n")
     assert target.read_bytes().startswith(b"\x89PNG")
+    assert ggdp(*shlex.split(line), "--plot", target.with_suffix(".svg")).code == 0
+    assert b"<svg" in target.with_suffix(".svg").read_bytes()
     target.unlink()
     done = ggdp(*shlex.split(line), "--plot", target, "--json")
     assert isinstance(json.loads(done.out), dict)
@@ -196,10 +203,11 @@ def test_a_picture_is_written_and_named_and_json_is_still_alone_on_stdout(ggdp, 
         ("epsilon --beta 0.5 --scale 1 --delta 1e-6", "--beta must be a number in [1, 32], got 0.5"),
         ("epsilon --beta 2 --delta 1e-6", "exactly one of --scale, --noise-multiplier, --std must be given"),
         ("epsilon --beta 2 --scale 1 --delta 0", "--delta must be a number in (0, 1), got 0.0"),
-        ("epsilon --beta 2 --scale 1 --delta 1e-200", "delta must be a number in [1e-100, 1), got 1e-200"),
+        ("epsilon --beta 2 --scale 1 --delta 1e-200", "--delta must be a number in [1e-100, 1), got 1e-200"),
         ("epsilon --beta 2 --scale 1 --delta 1e-6 --steps 0", "--steps must be a whole number >= 1, got 0"),
         ("epsilon --beta 2 --scale 1 --delta 1e-6 --rate 2", "--rate must be a number in (0, 1], got 2.0"),
-        ("epsilon --beta 2 --scale 1e9 --delta 1e-6", "noise_multiplier must be a number in"),
+        ("epsilon --beta 2 --scale 1e9 --delta 1e-6", "ggdp: the noise multiplier must be a number in"),
+        ("epsilon --beta 2 --noise-multiplier 1e9 --delta 1e-6", "ggdp: --noise-multiplier must be a number"),
         ("epsilon --beta 2 --scale 1 --delta 1e-6 --adjacency near", "'near'"),
         ("epsilon --scale 1 --delta 1e-6", "Missing option '--beta'"),
         ("delta --beta 2 --scale 1 --epsilon -1", "--epsilon must be a number in [0, inf), got -1.0"),
@@ -224,7 +232,11 @@ def test_a_picture_is_written_and_named_and_json_is_still_alone_on_stdout(ggdp, 
         ),
         (
             "curve --beta 2 --scale 5 --points 2 --plot /no/such/place.png",
-            "cannot use file '/no/such/place.png'",
+            "--plot must be a file in a folder that exists, got '/no/such/place.png'",
+        ),
+        (
+            "curve --beta 2 --scale 5 --points 2 --plot out.gif",
+            "--plot must end in .png or .svg, got 'out.gif'",
         ),
         (
             "outliers --epsilon 1 --delta 1e-6 --threshold 0",

@@ -8,6 +8,7 @@ import stat
 
 import pytest
 
+from ggdp.reporting.privacy_records import record_of
 from ggdp.reporting.training_record import CHOICE_CAVEAT
 
 NASTY = "<script>alert('x')</script>"
@@ -20,6 +21,7 @@ TRAINED = {
     "adjacency": "add-remove",
     "delta": 1e-6,
     "target_epsilon": 2.0,
+    "epsilon": {"lower": 0.7, "estimate": 0.72, "upper": 0.75},
     "beta": 1.33,
     "clip_norm": 0.1,
     "norm": 1.33,
@@ -38,13 +40,30 @@ TRAINED = {
         "alongside": None,
     },
     "rows": [
-        {"epoch": 1, "steps": 100, "epsilon_lower": 0.5, "epsilon": 0.55, "score": 0.78, "seconds": 1.0},
-        {"epoch": 2, "steps": 200, "epsilon_lower": 0.7, "epsilon": 0.75, "score": 0.8, "seconds": 2.0},
+        {
+            "epoch": 1,
+            "steps": 100,
+            "epsilon": {"lower": 0.5, "estimate": None, "upper": 0.55},
+            "score": 0.78,
+            "seconds": 1.0,
+        },
+        {
+            "epoch": 2,
+            "steps": 200,
+            "epsilon": {"lower": 0.7, "estimate": None, "upper": 0.75},
+            "score": 0.8,
+            "seconds": 2.0,
+        },
     ],
     "stopped_by": "budget",
     "method": "certified renyi",
     "caveats": [f"the words {NASTY}", CHOICE_CAVEAT],
 }
+
+
+def trained(**changed):
+    """The record of a training run with other fields."""
+    return record_of("train", [TRAINED | changed])
 
 
 def page_of(ggdp, tmp_path, record):
@@ -102,7 +121,7 @@ def test_a_page_of_a_curve_quotes_a_usual_delta_and_says_what_each_number_rests_
 
 
 def test_a_trained_model_shows_its_caveats_and_its_last_epsilon(ggdp, tmp_path):
-    page = page_of(ggdp, tmp_path, TRAINED)
+    page = page_of(ggdp, tmp_path, trained())
     assert "(0.75, 1e-6)-differentially private" in page
     assert "Not covered: the words &lt;script&gt;" in page
     assert NASTY not in page
@@ -115,7 +134,7 @@ def test_private_numbers_of_a_vote_are_in_their_box_and_nowhere_else(ggdp, tmp_p
     record = json.loads(ggdp("pate", votes, "--beta", "2", "--epsilon", "8", "--delta", "1e-5", "--json").out)
     page = page_of(ggdp, tmp_path, record)
     public, box = page.split('<section class="private">')
-    shown = f"{record['private']['data_dependent_epsilon']:.6g}"
+    shown = f"{record['results'][0]['private']['data_dependent_epsilon']:.6g}"[:-1]
     assert shown in box
     assert shown not in public
     assert "data dependent" not in public
@@ -132,12 +151,12 @@ def test_noise_from_a_seed_is_no_guarantee(ggdp, tmp_path):
     assert "No guarantee" in page
     assert "NOT private" in page
     assert "The guarantee" not in page
-    assert "No guarantee" in page_of(ggdp, tmp_path, TRAINED | {"seeded": True})
+    assert "No guarantee" in page_of(ggdp, tmp_path, trained(seeded=True))
 
 
 def test_an_upper_bound_that_is_missing_is_no_guarantee(ggdp, tmp_path):
     record = json.loads(ggdp("epsilon", "--beta", "2", *RUN, "--delta", "1e-6", "--json").out)
-    record["epsilon"]["upper"] = None
+    record["results"][0]["epsilon"]["upper"] = None
     page = page_of(ggdp, tmp_path, record)
     assert "No guarantee" in page
     assert "differentially private" not in page
@@ -151,16 +170,21 @@ def test_an_upper_bound_that_is_missing_is_no_guarantee(ggdp, tmp_path):
         "3",
         "{}",
         '{"results": []}',
-        '{"results": [{"threshold": 1}]}',
-        json.dumps(TRAINED | {"rows": []}),
-        json.dumps(TRAINED | {"plan": 3}),
-        '{"epsilon": 1, "delta": 2, "method": "x", "adjacency": "add-remove"}',
-        '{"epsilon": {"upper": 1}, "delta": 0.1, "method": "x", "adjacency": "sideways"}',
+        "",
+        '{"kind": "epsilon", "results": []}',
+        '{"kind": "epsilon", "results": {"epsilon": 1}}',
+        '{"kind": "colour", "results": [{"threshold": 1}]}',
+        '{"kind": "outliers", "results": [{"threshold": 1}]}',
+        json.dumps(TRAINED),
+        json.dumps(trained(rows=[])),
+        json.dumps(trained(plan=3)),
+        '{"kind": "epsilon", "results": [{"epsilon": 1, "delta": 2}]}',
+        '{"kind": "epsilon", "results": [{"epsilon": {"upper": 1}, "adjacency": "sideways"}]}',
         "[" * 100_000,
         '{"plan": ' + "[" * 100_000,
-        json.dumps(TRAINED | {"task": "\ud800"}),
-        json.dumps(TRAINED | {"task": r"$\frac$"}),
-        json.dumps(TRAINED | {"rows": [TRAINED["rows"][0] | {"score": 10**400}]}),
+        json.dumps(trained(task="\ud800")),
+        json.dumps(trained(task=r"$\frac$")),
+        json.dumps(trained(rows=[TRAINED["rows"][0] | {"score": 10**400}])),
     ],
 )
 def test_what_is_no_record_is_refused_in_one_line_and_nothing_is_written(ggdp, tmp_path, text):
@@ -181,18 +205,18 @@ def test_a_file_that_is_not_there_is_refused_in_one_line(ggdp, tmp_path):
 
 def test_the_record_itself_is_never_overwritten(ggdp, tmp_path):
     record, link = tmp_path / "run.json", tmp_path / "link.html"
-    record.write_text(json.dumps(TRAINED))
+    record.write_text(json.dumps(trained()))
     link.symlink_to(record)
     for html in (record, link, tmp_path / "." / "run.json"):
         refused = ggdp("report", record, "--html", html)
         assert refused.code == 2
         assert f"--html must be another file than the record {str(record)!r}, got" in refused.err
-    assert json.loads(record.read_text()) == TRAINED
+    assert json.loads(record.read_text()) == trained()
 
 
 def test_behind_a_link_the_page_is_written_and_the_link_stays(ggdp, tmp_path):
     record, link = tmp_path / "run.json", tmp_path / "link.html"
-    record.write_text(json.dumps(TRAINED))
+    record.write_text(json.dumps(trained()))
     link.symlink_to("page.html")
     assert ggdp("report", record, "--html", link).code == 0
     assert link.is_symlink()
@@ -201,12 +225,14 @@ def test_behind_a_link_the_page_is_written_and_the_link_stays(ggdp, tmp_path):
 
 def test_a_pipe_or_a_folder_is_refused_by_its_name_and_stays(ggdp, tmp_path):
     record, pipe, folder = tmp_path / "run.json", tmp_path / "pipe", tmp_path / "folder"
-    record.write_text(json.dumps(TRAINED))
+    record.write_text(json.dumps(trained()))
     os.mkfifo(pipe)
     folder.mkdir()
     for html, told in ((pipe, "it is not a regular file"), (folder, "it is a folder")):
         refused = ggdp("report", record, "--html", html)
         assert refused.code == 2
-        assert refused.err.startswith(f"ggdp: cannot use file {str(html)!r}: {told}")
+        assert refused.err.startswith(
+            f"ggdp: --html must be a file that can be written, got {str(html)!r}: {told}"
+        )
     assert stat.S_ISFIFO(pipe.stat().st_mode)
     assert sorted(tmp_path.iterdir()) == [folder, pipe, record]

@@ -84,6 +84,21 @@ def test_a_file_that_is_no_record_costs_its_section_and_not_the_page(ggdp, tmp_p
     assert (tmp_path / "fig2.json").read_text() == content
 
 
+@pytest.mark.parametrize(
+    "picture",
+    ["https://example.org/x", "//example.org/x", "../x", "/etc/x", "javascript:alert(1)//", "a b", ""],
+)
+def test_a_record_that_links_to_anything_but_a_file_beside_it_is_left_out(ggdp, tmp_path, picture):
+    shared = ("--out", tmp_path, "--backend", "sequential")
+    ggdp("reproduce", "fig1", *shared)
+    record = json.loads((tmp_path / "fig1.json").read_text())
+    (tmp_path / "fig2.json").write_text(json.dumps(record | {"figure": "fig2", "pictures": [picture]}))
+    done = ggdp("reproduce", "fig1", *shared)
+    assert "fig2: left out of the page" in done.out
+    assert "wrong or missing: pictures" in done.out
+    assert 'id="fig2"' not in (tmp_path / "index.html").read_text()
+
+
 def test_a_section_of_an_earlier_run_says_so(ggdp, tmp_path):
     shared = ("--out", tmp_path, "--backend", "sequential")
     ggdp("reproduce", "fig1", *shared)
@@ -163,3 +178,5 @@ def test_an_error_of_no_file_is_told_in_its_own_words():
         output.sentence(FileNotFoundError(2, "No such file", "a.json"))
         == "cannot use file 'a.json': No such file"
     )
+    assert output.sentence(OSError(28, "No space left on device")) == "No space left on device"
+    assert output.sentence(MemoryError()) == "there is not enough memory for this"

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from ggdp import Bounds
 from ggdp.reporting import demo_page, figures
 from ggdp.reporting.demo_study import Case, Study, Target
 from ggdp.reporting.example_data import READERS_BY_BRANCH
@@ -15,8 +16,9 @@ def case(beta, scale):
         beta=beta,
         scale=scale,
         std=1.0,
-        achieved_epsilon=1.0,
-        training_epsilon=(0.5, 0.7, 1.0, 1.2, 1.5),
+        achieved=Bounds(0.9, 0.95, 1.0, "made up"),
+        std_of_several=abs(beta - 1.4),
+        training=tuple(Bounds(0.0, x, x, "made up") for x in (0.5, 0.7, 1.0, 1.2, 1.5)),
         released=tuple(count + beta for count in READERS_BY_BRANCH.values()),
         mean_absolute_error=beta,
         winner="<Heron>",
@@ -34,6 +36,7 @@ def test_the_page_holds_its_table_and_three_pictures_and_needs_nothing_else():
     assert all(base64.b64decode(image).startswith(b"\x89PNG") for image in images)
     assert page.count("<tr>") == 1 + len(STUDY.cases)
     assert "http" not in page
+    assert '<meta name="viewport" content="width=device-width' in page
     assert "ggdp 9.9" in page
 
 
@@ -43,19 +46,24 @@ def test_text_is_escaped():
     assert "<Heron>" not in page
 
 
-@pytest.mark.parametrize("draw", [figures.densities, figures.training, figures.errors])
+@pytest.mark.parametrize("draw", [figures.training, figures.errors])
 def test_every_axis_is_labelled(draw):
     for axes in draw(STUDY).axes:
         assert axes.get_ylabel()
         assert axes.get_xlabel() or axes.get_xticklabels()
 
 
-@pytest.mark.parametrize("draw", [figures.densities, figures.training])
-def test_lines_differ_in_colour_and_in_style(draw):
-    for axes in draw(STUDY).axes:
-        lines = axes.get_lines()
-        assert len({line.get_color() for line in lines}) == len(STUDY.cases)
-        assert len({line.get_linestyle() for line in lines}) == len(STUDY.cases)
+def test_lines_differ_in_colour_and_in_style():
+    (axes,) = figures.training(STUDY).axes
+    lines = axes.get_lines()
+    assert len({line.get_color() for line in lines}) == len(STUDY.cases)
+    assert len({line.get_linestyle() for line in lines}) == len(STUDY.cases)
+
+
+def test_the_words_name_the_least_noise_of_one_release_and_of_several():
+    words = demo_page.least_noise(STUDY)
+    assert words.startswith("One release needs least noise at beta = 1 (std 1.00); 10 releases")
+    assert "at beta = 1.5 (std 0.10, against 0.40 at beta = 1, 0.60 at beta = 2)" in words
 
 
 def test_the_errors_drawn_are_released_minus_true():
@@ -66,4 +74,4 @@ def test_the_errors_drawn_are_released_minus_true():
 
 
 def test_the_record_is_plain_data():
-    assert json.loads(json.dumps(STUDY.to_dict()))["cases"][1]["beta"] == 1.5
+    assert json.loads(json.dumps(STUDY.to_dict()))["results"][1]["beta"] == 1.5

@@ -74,7 +74,7 @@ def test_the_gaussian_is_black_solid_and_named_wherever_it_stands():
     ("threshold", "label", "scale"), [(2.0, "P(|noise|", "log"), (2e3, "log10 P(|noise|", "linear")]
 )
 def test_outliers_mark_laplace_gaussian_and_the_least_even_where_weights_underflow(threshold, label, scale):
-    drawn = outlier_figure(study(threshold))
+    drawn = outlier_figure([("made up", study(threshold).to_dict())])
     (axes,) = drawn.axes
     assert axes.get_ylabel().startswith(label)
     assert axes.get_yscale() == scale

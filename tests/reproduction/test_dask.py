@@ -116,3 +116,11 @@ def test_without_an_address_a_cluster_is_started_with_what_this_machine_has(tmp_
     found = sweep(cells, tmp_path, workers=Workers("dask", 1))
     assert [result["x"] for result in found.results] == [0, 1, 2, 3][: 3 + has_gpu]
     assert found.num_left_out == 1 - has_gpu
+
+
+def test_a_cluster_of_our_own_listens_to_this_machine_alone():
+    with crew(Workers("dask", jobs=1), with_gpu=False) as workers:
+        client = workers._config["client"]
+        info = client.scheduler_info()
+        listening = [info["address"], *info["workers"], client.dashboard_link]
+    assert all("//127.0.0.1:" in address for address in listening)

@@ -112,7 +112,7 @@ def test_a_figure_without_a_package_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     found = reproduce(small(packages=("torch", "sklearn")), Place(tmp_path), workers=ALONE)
     assert found == Skipped(
-        "small", "needs torch, sklearn, not installed here; try pip install 'ggdp[torch,pate]'"
+        "small", 'needs torch and sklearn, not installed here; try pip install "ggdp[reproduce]"'
     )
 
 

@@ -200,3 +200,22 @@ def test_a_sweep_killed_three_times_ends_with_the_numbers_of_one_that_was_not(tm
     assert killed.results == whole.results
     names = [sorted(path.name for path in folder.glob("*.json")) for folder in tmp_path.iterdir()]
     assert names[0] == names[1]
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"result": ' * 100_000])
+def test_a_cell_nested_too_deeply_counts_as_not_there(tmp_path, text):
+    store, cell = CellStore(tmp_path), cells(1)[0]
+    store.path(cell).write_text(text)
+    assert store.read(cell) is None
+
+
+def test_a_cell_whose_result_was_changed_counts_as_not_there(tmp_path):
+    store, cell = CellStore(tmp_path), cells(1)[0]
+    record = store.write(cell, {"mean": 0.5, "rows": [1, 2]}, 0.1)
+    assert store.read(cell) == record
+    changed = store.path(cell).read_text().replace("0.5", "0.7")
+    store.path(cell).write_text(changed)
+    assert store.read(cell) is None
+    record.pop("digest")  # as earlier runs wrote them
+    store.path(cell).write_text(json.dumps(record))
+    assert store.read(cell) == record

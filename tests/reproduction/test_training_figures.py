@@ -164,4 +164,4 @@ def test_without_an_optional_package_a_figure_is_skipped_with_a_line(tmp_path, m
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     found = reproduce(training_accuracy.EXPERIMENT, Place(tmp_path), workers=Workers("sequential"))
     assert isinstance(found, Skipped)
-    assert found.why.startswith("needs torch, sklearn, not installed here")
+    assert found.why.startswith("needs torch and sklearn, not installed here")

@@ -65,6 +65,16 @@ def test_what_is_no_vote_is_refused(counts, message):
         Votes(counts)
 
 
+def spoiled_archive():
+    """A compressed archive whose directory is whole and whose data are not."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, votes=np.tile(TABLE, (50, 1)))
+    content = bytearray(buffer.getvalue())
+    start = content.index(b"votes.npy") + len("votes.npy")
+    content[start + 20 : start + 60] = b"\xff" * 40
+    return bytes(content)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -74,6 +84,13 @@ def test_what_is_no_vote_is_refused(counts, message):
         ("v.csv", b"\xff\xfe", "UTF-8"),
         ("v.npy", b"nonsense", "must be a NumPy npy file"),
         ("v.npz", b"PK\x03\x04 broken", "must be a NumPy npz file"),
+        ("v.npy", b"", "must be a NumPy npy file"),
+        (
+            "v.npz",
+            spoiled_archive(),
+            "must be a NumPy npz file of one plain array: Error -3 while decompressing",
+        ),
+        ("v.csv", b"1" * 200_000, "must be CSV: field larger than field limit"),
         ("v.txt", b"1,2\n", "must be one of .npz, .npy, .csv"),
     ],
 )

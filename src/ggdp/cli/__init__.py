@@ -7,7 +7,7 @@ whose answer goes through `cli.output`, and which raises `ValueError` for what i
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -84,13 +84,29 @@ app.command("report")(report.report)
 app.command("reproduce")(reproduce.reproduce)
 
 
+_NAMED_OTHERWISE = {
+    "clip_norm": "--clip",
+    "max_epsilon": "--epsilon",
+    "most_answers": "--answers",
+    "num_classes": "--classes",
+    "num_votes": "--votes",
+    "physical_batch_size": "--physical-batch",
+    "target_epsilon": "--epsilon",
+}
+"""Options of arguments of the library that are called otherwise there."""
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run one command and exit: 0 done, 2 refused (one line on stderr), 130 interrupted.
 
     Every error of the command line, of the library and of the file system leaves through this door.
     """
+    given = sys.argv[1:] if arguments is None else arguments
+    command = typer.main.get_command(app)
+    if sys.stdout is None:
+        sys.exit(output.refuse("standard output is closed; send it to a file or to /dev/null"))
     try:
-        code = typer.main.get_command(app).main(arguments, prog_name="ggdp", standalone_mode=False)
+        code = _without_false_interrupts(command).main(given, prog_name="ggdp", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader went away, as `head` does. Python would complain again when it flushes at exit.
@@ -98,8 +114,43 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(1)
     except (KeyboardInterrupt, typer.Abort):
         sys.exit(output.refuse("interrupted", code=INTERRUPTED))
-    except (ValueError, OSError, ModuleNotFoundError, _CommandLineError) as error:
-        sys.exit(output.refuse(output.sentence(error)))
+    except (
+        ValueError,
+        OSError,
+        ArithmeticError,
+        MemoryError,
+        ModuleNotFoundError,
+        _CommandLineError,
+    ) as error:
+        line = output.sentence(error)
+        if isinstance(error, ValueError):  # of the library, which speaks of its own arguments
+            words = {word.partition("=")[0] for word in given}
+            line = output.in_options(line, _options_of(command, given), words)
+        sys.exit(output.refuse(line))
     if code == INTERRUPTED:  # typer turns the interrupt into this status
         output.refuse("interrupted")
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _without_false_interrupts(command: Any) -> Any:
+    """The command with an end of file as an error of its own; the toolkit takes it for an interrupt."""
+    invoke = command.invoke
+
+    def invoked(context: Any) -> Any:
+        try:
+            return invoke(context)
+        except EOFError:
+            raise ValueError("a file ended too early; it is empty or damaged") from None
+
+    command.invoke = invoked
+    return command
+
+
+def _options_of(command: Any, given: list[str]) -> dict[str, str]:
+    """The options of the command that was given, by the names of the arguments of the library."""
+    chosen = next((command.commands[word] for word in given if word in command.commands), None)
+    if chosen is None:
+        return {}
+    options = {param.name: param.opts[0] for param in chosen.params if param.opts[0].startswith("--")}
+    known = set(options.values())
+    return options | {name: option for name, option in _NAMED_OTHERWISE.items() if option in known}

@@ -28,11 +28,13 @@ from ggdp.cli.train import (
     TaskName,
     Vocabulary,
     check_choices,
-    check_places,
+    check_device,
+    check_pairs,
     drawn,
     loaded_task,
     source_of,
 )
+from ggdp.reporting.privacy_records import record_of
 
 _CONTRADICTED = 1
 
@@ -111,10 +113,11 @@ def audit(
     Trains with canaries, examples of a known gradient that fair coins put into the training set, guesses
     which are in it from the noisy gradients, and bounds epsilon from below by the right guesses. Then tests
     the noise, the clipping and the sampling of single steps. Exits with 1 if the attack shows more than is
-    certified, or a test fails. Needs PyTorch: pip install 'ggdp[torch]'; digits also need scikit-learn.
+    certified, or a test fails. Needs PyTorch: pip install "ggdp[torch]"; digits also need scikit-learn.
 
     Example: ggdp audit --task digits --beta 2 --epsilon 3 --epochs 5 --plot audit.png
     """
+    output.need("torch", "sklearn" if task == "digits" else None, "matplotlib" if plot else None)
     import torch
 
     from ggdp.reporting.audit_report import audit_figure, audit_record
@@ -122,10 +125,9 @@ def audit(
     from ggdp.training import check_noise
     from ggdp.training.task_run import RunSettings, private_arguments
 
-    if plot is not None:
-        import matplotlib  # noqa: F401  before any work, so that its absence is told at once
     check_choices(epsilon, noise_multiplier, data, synthetic, None, False)
-    check_places(device, {"--record": record, "--plot": plot})
+    check_pairs({"--rate": rate, "--batch-size": batch_size}, {"--steps": steps, "--epochs": epochs})
+    check_device(device)
     settings = RunSettings(
         beta=beta, norm=norm, target_epsilon=epsilon, noise_multiplier=noise_multiplier, delta=delta,
         clip_norm=clip, rate=rate, batch_size=batch_size, steps=steps, epochs=epochs,
@@ -145,16 +147,16 @@ def audit(
     )  # fmt: skip
     checked = check_noise(**asked, generator=generator()) if check else None
     told = audit_record(loaded.name, found, checked, seeded=seed is not None, synthetic=synthetic)
+    whole = record_of("audit", [told])
     if record is not None:
-        write_atomically(record, json_format.dumps(told, indent=1, allow_nan=False) + "\n")
+        write_atomically(record, json_format.dumps(whole, indent=1, allow_nan=False) + "\n")
     if plot is not None:
-        from ggdp.reporting import canvas
-
-        write_atomically(plot, canvas.png(audit_figure(told)))
+        output.write_picture(plot, audit_figure(told))
     if json:
-        output.print_json(told)
+        output.print_json(whole)
     else:
         _print(told)
+        output.tell_written(record, plot)
     if not (found.is_consistent and (checked is None or checked.passed)):
         raise typer.Exit(_CONTRADICTED)
 
@@ -162,13 +164,13 @@ def audit(
 def _print(told: dict[str, Any]) -> None:
     from ggdp.reporting.audit_report import check_verdict, verdict
 
-    upper = told["certified"]["upper"]
+    upper = told["epsilon"]["upper"]
     certified = "no upper bound" if upper is None else output.rounded_up(upper, 6)
     rows = {
         "task": told["task"] + (", made-up data" if told["synthetic"] else ""),
         "shown by the attack": f"epsilon >= {output.rounded_down(told['lower_epsilon'], 4)}, "
         f"confidence {told['confidence']:g}",
-        "certified": f"epsilon <= {certified} ({told['certified']['method']})",
+        "certified": f"epsilon <= {certified} ({told['certified_by']})",
         "delta": f"{told['delta']:g}",
         "guesses": f"{told['num_correct']} of {told['num_guesses']} right, {told['num_canaries']} canaries",
         "method": f"{told['method']}; assumes {told['assumes']}",

@@ -8,9 +8,9 @@ import typer
 
 from ggdp.calibration import Calibrated, calibrate_rate, calibrate_scale, calibrate_steps
 from ggdp.cli import options, output
-from ggdp.cli.privacy import bound_cells, print_records
+from ggdp.cli.privacy import bound_cells
 from ggdp.mechanisms import AdditiveNoise, Adjacency, PoissonSampled
-from ggdp.reporting.privacy_records import calibration_record
+from ggdp.reporting.privacy_records import calibration_record, record_of
 
 
 class Unknown(StrEnum):
@@ -95,9 +95,13 @@ def calibrate(
             return calibrate_steps(sampled, epsilon=epsilon, delta=delta, adjacency=adjacency)
         return calibrate_rate(step, epsilon=epsilon, delta=delta, steps=steps or 1, adjacency=adjacency)
 
-    records = [calibration_record(found_at(one), epsilon, adjacency) for one in beta]
+    records = []
+    with output.progress(len(beta)) as tell:
+        for one in beta:
+            tell(f"calibrating beta = {one:g}")
+            records.append(calibration_record(found_at(one), epsilon, adjacency))
     if json:
-        print_records(records)
+        output.print_json(record_of("calibrate", records))
     else:
         title = f"Calibrated to epsilon = {epsilon:g} at delta = {delta:g} ({adjacency})"
         output.print_rows(title, [_row(record) for record in records])
@@ -108,7 +112,8 @@ def _row(record: dict[str, Any]) -> dict[str, str]:
         "beta": f"{record['beta']:g}",
         "scale": output.rounded_up(record["scale"]),
         "noise\nmultiplier": output.rounded_up(record["noise_multiplier"]),
+        "std": output.rounded_up(record["std"], 6),
         "rate": output.rounded_down(record["rate"]),
         "steps": str(record["steps"]),
-        "epsilon <=": bound_cells("epsilon", record["achieved"]["epsilon"])["epsilon <="],
+        "epsilon <=": bound_cells("epsilon", record["epsilon"])["epsilon <="],
     }

@@ -7,11 +7,10 @@ import numpy as np
 import typer
 
 from ggdp.accounting import privacy_curve
-from ggdp.atomic_file import write_atomically
 from ggdp.cli import options, output
-from ggdp.cli.privacy import print_records, runs_from
+from ggdp.cli.privacy import runs_from
 from ggdp.mechanisms import Adjacency
-from ggdp.reporting.privacy_records import curve_record
+from ggdp.reporting.privacy_records import curve_record, record_of
 
 
 def _delta(option: str, help_text: str) -> Any:
@@ -51,30 +50,30 @@ def curve(
 ) -> None:
     """Print or draw epsilon against delta; several --beta share one picture.
 
-    --plot needs matplotlib: pip install 'ggdp[plot]'.
+    --plot needs matplotlib: pip install "ggdp[plot]".
 
     Example: ggdp curve --beta 1 --beta 2 --noise-multiplier 2 --rate 0.01 --steps 5000 --plot out.png
     """
     if from_delta >= to_delta:
         raise ValueError(f"--from-delta must be below --to-delta, got {from_delta:g} and {to_delta:g}")
-    if plot is not None:
-        import matplotlib  # noqa: F401  before any work, so that its absence is told at once
+    output.need("matplotlib" if plot else None)
     deltas = [float(delta) for delta in np.geomspace(from_delta, to_delta, points)]
     runs = runs_from(beta, scale, noise_multiplier, std, sensitivity, rate, steps, adjacency, norm, dimension)
-    records = [
-        curve_record(run, deltas, privacy_curve(run.mechanism, deltas=deltas, adjacency=adjacency))
-        for run in runs
-    ]
+    records = []
+    with output.progress(len(runs)) as tell:
+        for run in runs:
+            tell(f"beta = {run.step.noise.beta:g}")
+            found = privacy_curve(run.mechanism, deltas=deltas, adjacency=adjacency)
+            records.append(curve_record(run, deltas, found))
     if plot is not None:
-        from ggdp.reporting import canvas, curve_figure
+        from ggdp.reporting.curve_figure import curve_figure
 
-        write_atomically(plot, canvas.png(curve_figure.curve_figure(records)))
+        output.write_picture(plot, curve_figure(records))
     if json:
-        print_records(records)
-    elif plot is not None:
-        typer.echo(f"Wrote {plot}")
+        output.print_json(record_of("curve", records))
     else:
         output.print_rows("Epsilon, certified upper bounds", _rows(deltas, records))
+        output.tell_written(plot)
 
 
 def _rows(deltas: list[float], records: list[dict[str, Any]]) -> list[dict[str, str]]:

@@ -3,64 +3,44 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ggdp import version
 from ggdp.atomic_file import write_atomically
+from ggdp.cli import options, output
 
-if TYPE_CHECKING:
-    from ggdp.reporting.demo_study import Study
-
-Out = Annotated[Path, typer.Option("--out", help="The folder to write report.html and report.json to.")]
+Out = Annotated[
+    Path,
+    typer.Option(
+        "--out",
+        help="The folder to write report.html and report.json to.",
+        parser=options.new_folder("--out"),
+        metavar="FOLDER",
+    ),
+]
 
 
 def demo(out: Out = Path("demo-report")) -> None:
     """Calibrate, account, release and choose with three noises of equal privacy; write a report.
 
-    Needs matplotlib: pip install 'ggdp[plot]'.
+    Needs matplotlib: pip install "ggdp[plot]".
 
     Example: ggdp demo --out demo-report
     """
-    import matplotlib  # noqa: F401  before any work, so that its absence is told at once
+    output.need("matplotlib")
 
     from ggdp.reporting import demo_page
-
-    out.mkdir(parents=True, exist_ok=True)
-    study = _with_progress_bar()
-    write_atomically(out / "report.json", json.dumps({"ggdp": version(), **study.to_dict()}, indent=1))
-    write_atomically(out / "report.html", demo_page.page(study, version()))
-    _print_table(study)
-    typer.echo(f"Wrote {out / 'report.html'}")
-
-
-def _with_progress_bar() -> "Study":
-    from rich.console import Console
-    from rich.progress import Progress
-
     from ggdp.reporting.demo_study import NUM_PROGRESS_STEPS, Target, demo_study
 
-    with Progress(console=Console(stderr=True)) as progress:
-        task = progress.add_task("", total=NUM_PROGRESS_STEPS)
-
-        def tell(step: str) -> None:
-            progress.update(task, description=step)
-            progress.advance(task)
-
-        return demo_study(Target(), on_progress=tell)
-
-
-def _print_table(study: "Study") -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    from ggdp.reporting import demo_page
-
+    out.mkdir(parents=True, exist_ok=True)
+    with output.progress(NUM_PROGRESS_STEPS) as tell:
+        study = demo_study(Target(), on_progress=tell)
+    write_atomically(out / "report.json", json.dumps(study.to_dict(), indent=1, allow_nan=False) + "\n")
+    write_atomically(out / "report.html", demo_page.page(study, version()))
     target = study.target
-    table = Table(title=f"Noise of equal privacy: epsilon = {target.epsilon:g}, delta = {target.delta:g}")
-    for column in demo_page.COLUMNS:
-        table.add_column(column, justify="right")
-    for row in demo_page.table_rows(study):
-        table.add_row(*row)
-    Console().print(table)
+    title = f"Noise of equal privacy: epsilon = {target.epsilon:g}, delta = {target.delta:g}"
+    output.print_rows(title, demo_page.table_rows(study))
+    typer.echo(demo_page.least_noise(study))
+    typer.echo(f"Wrote {out / 'report.html'}")

@@ -3,6 +3,7 @@
 
 from ggdp.cli import options, output
 from ggdp.reporting.noise_facts import noise_facts
+from ggdp.reporting.privacy_records import record_of
 
 
 def noise(
@@ -19,6 +20,6 @@ def noise(
     """
     facts = noise_facts(options.noise_from(beta, scale, noise_multiplier, std, sensitivity), sensitivity)
     if json:
-        output.print_json(facts)
+        output.print_json(record_of("noise", [facts]))
     else:
         output.print_table("Generalized Gaussian noise", facts)

@@ -6,6 +6,7 @@ A value out of range is refused while the command line is read, in the words of 
 
 import contextlib
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -13,6 +14,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from ggdp import arguments
+from ggdp.atomic_file import file_to_replace
 from ggdp.distributions import GeneralizedGaussian
 from ggdp.distributions.generalized_gaussian import BETA, SCALE
 from ggdp.mechanisms import Adjacency
@@ -79,6 +81,53 @@ def dimension(text: str) -> int | float:
     return whole("--dimension", least=1, most=MOST_DIMENSION)(text)
 
 
+def new_file(option: str, *endings: str) -> Callable[[str], Path]:
+    """A parser of the name of a file to write; one that could not be written is refused before any work."""
+
+    def parse(text: str) -> Path:
+        path = Path(text)
+        if endings and path.suffix.lower() not in endings:
+            wanted = " or ".join(endings)
+            raise typer.BadParameter(f"{option} must end in {wanted}, got {str(path)!r}")
+        if not path.parent.is_dir():
+            raise typer.BadParameter(f"{option} must be a file in a folder that exists, got {str(path)!r}")
+        try:
+            target = file_to_replace(path)
+        except OSError as error:
+            raise typer.BadParameter(
+                f"{option} must be a file that can be written, got {str(path)!r}: {error.strerror}"
+            ) from None
+        if not os.access(target.parent, os.W_OK | os.X_OK):
+            raise typer.BadParameter(
+                f"{option} must be a file in a folder that can be written, got {str(path)!r}"
+            )
+        return path
+
+    return parse
+
+
+def new_folder(option: str) -> Callable[[str], Path]:
+    """A parser of the name of a folder to write to, which may be new; refused where a file is in its way."""
+
+    def parse(text: str) -> Path:
+        path = Path(text)
+        nearest = next(one for one in (path, *path.parents) if one.exists() or one == one.parent)
+        if not nearest.is_dir():
+            raise typer.BadParameter(
+                f"{option} must be a folder, or the name of a new one, got {str(path)!r}, "
+                "where a file is in the way"
+            )
+        if not os.access(nearest, os.W_OK | os.X_OK):
+            raise typer.BadParameter(f"{option} must be a folder that can be written, got {str(path)!r}")
+        return path
+
+    return parse
+
+
+def _new_file(option: str, help_text: str, *endings: str) -> Any:
+    return typer.Option(option, help=help_text, parser=new_file(option, *endings), metavar="FILE")
+
+
 Beta = Annotated[
     float, _number("--beta", "Exponent of the noise, in [1, 64].", least=BETA.least, most=BETA.most)
 ]
@@ -122,10 +171,14 @@ Epsilon = Annotated[float, _number("--epsilon", "Privacy parameter epsilon, >= 0
 Delta = Annotated[float, _number("--delta", "Privacy parameter delta, in (0, 1).", above=0.0, below=1.0)]
 Seed = Annotated[
     int | None,
-    _whole("--seed", "Repeatable noise, for tests. Noise from a seed is NOT private.", least=0),
+    _whole(
+        "--seed", "Repeatable noise, for tests. Noise from a seed is NOT private.", least=0, most=2**63 - 1
+    ),
 ]
 AdjacencyChoice = Annotated[Adjacency, typer.Option("--adjacency", help="Which datasets are neighbours.")]
-Plot = Annotated[Path | None, typer.Option("--plot", help="Draw a picture and write it to this PNG file.")]
+Plot = Annotated[
+    Path | None, _new_file("--plot", "Draw a picture and write it to this file, png or svg.", ".png", ".svg")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 

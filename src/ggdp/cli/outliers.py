@@ -5,10 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
-from ggdp.atomic_file import write_atomically
 from ggdp.cli import options, output
 from ggdp.mechanisms import Adjacency
 from ggdp.reporting.outlier_study import OutlierStudy, OutlierTarget, outlier_study
+from ggdp.reporting.privacy_records import record_of
 
 Thresholds = Annotated[
     list[float],
@@ -51,35 +51,36 @@ def outliers(
 ) -> None:
     """Print or draw P(|noise| > threshold) against beta for noises of equal privacy.
 
-    --plot needs matplotlib: pip install 'ggdp[plot]'.
+    --plot needs matplotlib: pip install "ggdp[plot]".
 
     Example: ggdp outliers --epsilon 1.5 --delta 1e-5 --threshold 1 --threshold 2 --plot out.png
     """
     if from_beta >= to_beta:
         raise ValueError(f"--from-beta must be below --to-beta, got {from_beta:g} and {to_beta:g}")
-    if plot is not None:
-        import matplotlib  # noqa: F401  before any work, so that its absence is told at once
+    output.need("matplotlib" if plot else None)
     target = OutlierTarget(epsilon, delta, rate, steps, sensitivity, adjacency)
-    study = outlier_study(target, threshold, (from_beta, to_beta), points)
+    with output.progress(points + len(threshold)) as tell:
+        study = outlier_study(target, threshold, (from_beta, to_beta), points, on_progress=tell)
+    record = record_of("outliers", **study.to_dict())
+    title = f"P(|noise| > t) at epsilon = {epsilon:g}, delta = {delta:g}"
     if plot is not None:
-        from ggdp.reporting import canvas, outlier_figure
+        from ggdp.reporting.outlier_figure import outlier_figure
 
-        write_atomically(plot, canvas.png(outlier_figure.outlier_figure(study)))
+        shown = f"{title.partition(' at ')[2]}, {steps} x, sampling rate {rate:g}"
+        output.write_picture(plot, outlier_figure([(shown, record)]))
     if json:
-        output.print_json(study.to_dict())
-    elif plot is not None:
-        typer.echo(f"Wrote {plot}")
+        output.print_json(record)
     else:
-        title = f"P(|noise| > t) at epsilon = {epsilon:g}, delta = {delta:g}"
         output.print_rows(title, _rows(study))
+        output.tell_written(plot)
 
 
 def _rows(study: OutlierStudy) -> list[dict[str, str]]:
     columns = [(f"t = {best.threshold:g}", study.log_weights(best.threshold)) for best in study.best]
     rows = [
-        {"beta": f"{noise.beta:.4g}", "scale": f"{noise.scale:.6g}"}
+        {"beta": f"{noise.beta:.4g}", "scale": f"{noise.scale:.6g}", "std": f"{noise.noise.std:.6g}"}
         | {name: output.probability(weights[position]) for name, weights in columns}
         for position, noise in enumerate(study.noises)
     ]
-    least = {"beta": "best beta", "scale": ""}
+    least = {"beta": "best beta", "scale": "", "std": ""}
     return [*rows, least | {f"t = {best.threshold:g}": f"{best.beta:.3f}" for best in study.best}]

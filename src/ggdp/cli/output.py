@@ -1,17 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a command prints: one JSON object, one table, or one line that says why not."""
+"""What a command prints: one JSON record, one table, a bar while it works, or one line that says why not."""
 
+import contextlib
 import decimal
 import json
+import re
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ggdp.atomic_file import write_atomically
 from ggdp.reporting.rounding import rounded_down as rounded_down
 from ggdp.reporting.rounding import rounded_up as rounded_up
-from ggdp.reproduction.experiment import EXTRAS
+from ggdp.reproduction.experiment import lacking, lacking_line
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SEEDED = (
+    "the noise is from --seed: whoever knows or guesses the seed can remove it; this output is NOT private"
+)
 
 
 def json_line(record: Mapping[str, Any]) -> str:
@@ -38,16 +49,78 @@ def print_table(title: str, rows: Mapping[str, object]) -> None:
 def print_rows(title: str, rows: Sequence[Mapping[str, str]]) -> None:
     """Print a line and a table with a header; the rows have the same names. No number is ever cut short."""
     from rich.console import Console
+    from rich.measure import Measurement
     from rich.table import Table
 
-    table = Table()
+    table = Table(pad_edge=False)
     for name in rows[0]:
-        table.add_column(name, justify="right", overflow="fold")
+        cells = [*(row[name] for row in rows), *name.split("\n")]
+        narrowest = max(len(word) for cell in cells for word in cell.split() or [""])
+        table.add_column(name, justify="right", min_width=narrowest)
     for row in rows:
         table.add_row(*row.values())
     console = Console(highlight=False)
     console.print(title, soft_wrap=True)
-    console.print(table)
+    # Wider than a narrow terminal rather than with digits on two lines, where no one would read them as one.
+    needed = Measurement.get(console, console.options.update(max_width=1000), table).minimum
+    console.print(table, width=max(console.width, needed), crop=False)
+
+
+def write_picture(path: Path, figure: "Figure") -> None:
+    """Write a picture of the kind that the file's ending names."""
+    from ggdp.reporting import canvas
+
+    write_atomically(path, canvas.svg(figure) if path.suffix.lower() == ".svg" else canvas.png(figure))
+
+
+def tell_written(*paths: Path | None) -> None:
+    """Say which files were written."""
+    for path in paths:
+        if path is not None:
+            typer.echo(f"Wrote {path}")
+
+
+def warn(line: str) -> None:
+    """Print one line on stderr that the reader must not miss."""
+    typer.echo(f"WARNING: {line}", err=True)
+
+
+@contextlib.contextmanager
+def progress(total: int | None, start: str = "") -> Iterator[Callable[..., None]]:
+    """A bar on stderr, only where that is a terminal; gives a function that tells of each step.
+
+    `tell(step)` says what begins; `tell(step, completed=3)` how much is done, else one more each time;
+    `tell(line=text)` prints a line above the bar, or alone where there is no bar.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+
+        def tell_lines(step: str = "", *, completed: int | None = None, line: str = "") -> None:
+            if line:
+                typer.echo(line, err=True)
+
+        yield tell_lines
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(start, total=total)
+        begun = False
+
+        def tell(step: str = "", *, completed: int | None = None, line: str = "") -> None:
+            nonlocal begun
+            if line:
+                bar.console.print(line, highlight=False, markup=False)
+                return
+            if completed is not None:
+                bar.update(task, description=step, completed=completed)
+            else:
+                bar.update(task, description=step, advance=1 if begun else 0)
+            begun = True
+
+        yield tell
 
 
 def probability(log_prob: float) -> str:
@@ -60,13 +133,21 @@ def probability(log_prob: float) -> str:
         return f"{decimal.Decimal(log_prob).exp():.4g}"
 
 
+def need(*packages: str | None) -> None:
+    """Refuse before any work, in one line, a command whose optional packages are not all installed."""
+    line = lacking([package for package in packages if package is not None])
+    if line is not None:
+        raise ValueError(f"this command {line}")
+
+
 def refuse(line: str, *, code: int = 2) -> int:
     """Print one line on stderr and return the exit status."""
-    print(f"ggdp: {line}", file=sys.stderr)
+    if sys.stderr is not None:
+        print(f"ggdp: {line}", file=sys.stderr)
     return code
 
 
-def sentence(error: Exception) -> str:
+def sentence(error: BaseException) -> str:
     """An exception as one line for people.
 
     Usage errors are told apart by `format_message`, because the class they derive from has moved between
@@ -74,9 +155,12 @@ def sentence(error: Exception) -> str:
     """
     if isinstance(error, OSError) and error.filename is not None:
         text = f"cannot use file {error.filename!r}: {error.strerror}"
+    elif isinstance(error, OSError) and error.strerror is not None:  # of a stream, as a full disk is
+        text = error.strerror
     elif isinstance(error, ModuleNotFoundError):
-        extra = EXTRAS.get(str(error.name).partition(".")[0], "plot")
-        text = f"this command needs {error.name!r}, which is not installed; try pip install 'ggdp[{extra}]'"
+        text = f"this command {lacking_line([str(error.name)])}"
+    elif isinstance(error, MemoryError):
+        text = "there is not enough memory for this"
     elif hasattr(error, "format_message"):
         # Our own parsers name the option themselves; the toolkit's messages do not.
         own = str(getattr(error, "message", ""))
@@ -84,3 +168,37 @@ def sentence(error: Exception) -> str:
     else:
         text = str(error) or type(error).__name__
     return " ".join(text.split())
+
+
+def in_options(line: str, options: Mapping[str, str], given: Collection[str]) -> str:
+    """A line of the library in the words of the command line: options, where it names Python arguments.
+
+    Args:
+        line: what the library says.
+        options: the option of each argument of the library.
+        given: the options that the user gave; an argument that follows from others is told in plain words.
+
+    >>> names = {"scale": "--scale", "noise_multiplier": "--noise-multiplier", "resume": "--resume"}
+    >>> in_options("scale must be small; pass resume=True", names, ["--scale"])
+    '--scale must be small; pass --resume'
+    >>> in_options("noise_multiplier must be small", names, ["--scale"])
+    'the noise multiplier must be small'
+    """
+
+    def subject(match: re.Match[str]) -> str:
+        option = options.get(match[1])
+        if option in given:
+            return str(option)
+        return f"the {match[1].replace('_', ' ')}" if "_" in match[1] else match[0]
+
+    def option(match: re.Match[str]) -> str:
+        return options.get(match[1], match[0])
+
+    line = re.sub(r"^(\w+)(?= must | = )", subject, line)
+    line = re.sub(r"(?<![\w-])(\w+)=True\b", option, line)
+    line = re.sub(
+        r"(?<![\w/.'-])(\w+)=\"?(\w[\w.]*)\"?",
+        lambda match: f"{options[match[1]]} {match[2]}" if match[1] in options else match[0],
+        line,
+    )
+    return re.sub(r"(?<![\w/.'-])([a-z]+(?:_[a-z]+)+)(?![\w/.'])", option, line)  # no part of a path

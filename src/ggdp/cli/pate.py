@@ -3,7 +3,7 @@
 
 import io
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -12,7 +12,10 @@ from ggdp import version
 from ggdp.atomic_file import write_atomically
 from ggdp.cli import options, output
 from ggdp.mechanisms import Adjacency
-from ggdp.reporting import pate_page, pate_study
+from ggdp.reporting import pate_study
+from ggdp.reporting.pate_report import pate_report, private_rows, public_rows
+from ggdp.reporting.privacy_records import record_of
+from ggdp.reporting.record_fields import Fields
 from ggdp.selection.calibrated_aggregator import THRESHOLD_NOISE_RATIO
 from ggdp.selection.votes import read_labels, read_votes
 
@@ -57,9 +60,23 @@ Truth = Annotated[
     Path | None, typer.Option("--truth", help="True labels, for the accuracy: npz, npy or csv.")
 ]
 Out = Annotated[
-    Path | None, typer.Option("--out", help="Write the labels here, npy or csv; -1 is no answer.")
+    Path | None,
+    typer.Option(
+        "--out",
+        help="Write the labels here, npy or csv; -1 is no answer.",
+        parser=options.new_file("--out", ".npy", ".csv"),
+        metavar="FILE",
+    ),
 ]
-Report = Annotated[Path | None, typer.Option("--report", help="Write a report to this HTML file.")]
+ReportFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--report",
+        help="Write a report to this HTML file.",
+        parser=options.new_file("--report"),
+        metavar="FILE",
+    ),
+]
 
 
 def pate(
@@ -74,21 +91,18 @@ def pate(
     adjacency: options.AdjacencyChoice = Adjacency.REPLACE,
     truth: Truth = None,
     out: Out = None,
-    report: Report = None,
+    report: ReportFile = None,
     seed: options.Seed = None,
     json: options.Json = False,
 ) -> None:
     """Label queries by a noisy vote of teachers, with the least noise that fits the budget.
 
     The report has a part that may be published and a part, marked PRIVATE, that may not. Files appear whole
-    or not at all. --report needs matplotlib: pip install 'ggdp[plot]'.
+    or not at all. --report needs matplotlib: pip install "ggdp[plot]".
 
     Example: ggdp pate votes.npz --beta 1.5 --epsilon 2 --delta 1e-5 --threshold 200 --out labels.npy
     """
-    if report is not None:
-        import matplotlib  # noqa: F401  before any work, so that its absence is told at once
-    if out is not None and out.suffix.lower() not in (".npy", ".csv"):
-        raise ValueError(f"--out must end in .npy or .csv, got {str(out)!r}")
+    output.need("matplotlib" if report else None)
     histograms = read_votes(votes)
     if queries is not None:
         if queries > histograms.num_queries:
@@ -101,20 +115,45 @@ def pate(
     labels = None if truth is None else read_labels(truth, histograms.num_queries)
     target = pate_study.PateTarget(beta, epsilon, delta, threshold, noise_ratio, answers, adjacency)
     rng = None if seed is None else np.random.default_rng(seed)
-    study = pate_study.pate_study(histograms, target, truth=labels, rng=rng)
-    html = None if report is None else pate_page.page(study, version())
+    with output.progress(pate_study.NUM_PROGRESS_STEPS) as tell:
+        study = pate_study.pate_study(histograms, target, truth=labels, rng=rng, on_progress=tell)
+    result = study.to_dict()
+    page = None if report is None else _page(study, result, votes.name)
     if out is not None:
         write_atomically(out, _as_file(study.labelling.labels, out.suffix.lower()))
-    if report is not None and html is not None:
-        write_atomically(report, html)
+    if report is not None and page is not None:
+        write_atomically(report, page)
+    if seed is not None:
+        output.warn(output.SEEDED)
     if json:
-        record = {"ggdp": version(), "seeded": seed is not None, **study.to_dict()}
-        output.print_json(
-            record if out is not None else {"labels": study.labelling.labels.tolist(), **record}
-        )
+        told = {} if out is not None else {"labels": study.labelling.labels.tolist()}
+        output.print_json(record_of("pate", [result | told]))
     else:
-        output.print_table("Labels by private vote: may be published", pate_page.public_rows(study))
-        output.print_table("PRIVATE: do not publish", pate_page.private_rows(study))
+        _print(result)
+        output.tell_written(out, report)
+
+
+def _page(study: pate_study.PateStudy, result: dict[str, Any], source: str) -> str:
+    from ggdp.reporting.pate_figure import gap_figure
+    from ggdp.reporting.report_page import report_page
+
+    caption = "Votes between the first and the second class, against the chance that noise turns them round."
+    made = pate_report(Fields(result), ((lambda: gap_figure(study), caption),))
+    return report_page([made], source, version())
+
+
+def _print(result: dict[str, Any]) -> None:
+    rows = {
+        "epsilon, certified upper bound": output.rounded_up(result["epsilon"]["upper"], 7),
+        "delta": f"{result['delta']:g}",
+        "neighbours": "a voter changes its vote"
+        if result["adjacency"] == Adjacency.REPLACE
+        else "a voter comes or goes",
+        **public_rows(Fields(result)),
+    }
+    kind = "NOT private, do not publish: the noise is from a seed" if result["seeded"] else "may be published"
+    output.print_table(f"Labels by noisy vote: {kind}", rows)
+    output.print_table("PRIVATE: do not publish", private_rows(Fields(result)))
 
 
 def _as_file(labels: np.ndarray[tuple[int], np.dtype[np.int64]], kind: str) -> bytes:

@@ -7,7 +7,7 @@ from typing import Any
 from ggdp import accounting
 from ggdp.cli import options, output
 from ggdp.mechanisms import AdditiveNoise, Adjacency
-from ggdp.reporting.privacy_records import Run, delta_record, epsilon_record
+from ggdp.reporting.privacy_records import Run, delta_record, epsilon_record, record_of
 
 
 def epsilon(
@@ -29,12 +29,14 @@ def epsilon(
     Example: ggdp epsilon --beta 1.5 --noise-multiplier 2 --rate 0.01 --steps 5000 --delta 1e-6
     """
     runs = runs_from(beta, scale, noise_multiplier, std, sensitivity, rate, steps, adjacency, norm, dimension)
-    records = [
-        epsilon_record(run, delta, accounting.epsilon(run.mechanism, delta=delta, adjacency=adjacency))
-        for run in runs
-    ]
+    records = []
+    with output.progress(len(runs)) as tell:
+        for run in runs:
+            tell(f"beta = {run.step.noise.beta:g}")
+            found = accounting.epsilon(run.mechanism, delta=delta, adjacency=adjacency)
+            records.append(epsilon_record(run, delta, found))
     if json:
-        print_records(records)
+        output.print_json(record_of("epsilon", records))
     else:
         title = f"Epsilon at delta = {delta:g} ({_described(runs[0])})"
         output.print_rows(title, [_row(record, "epsilon") for record in records])
@@ -59,12 +61,14 @@ def delta(
     Example: ggdp delta --beta 1.5 --noise-multiplier 2 --rate 0.01 --steps 5000 --epsilon 1.3
     """
     runs = runs_from(beta, scale, noise_multiplier, std, sensitivity, rate, steps, adjacency, norm, dimension)
-    records = [
-        delta_record(run, epsilon, accounting.delta(run.mechanism, epsilon=epsilon, adjacency=adjacency))
-        for run in runs
-    ]
+    records = []
+    with output.progress(len(runs)) as tell:
+        for run in runs:
+            tell(f"beta = {run.step.noise.beta:g}")
+            found = accounting.delta(run.mechanism, epsilon=epsilon, adjacency=adjacency)
+            records.append(delta_record(run, epsilon, found))
     if json:
-        print_records(records)
+        output.print_json(record_of("delta", records))
     else:
         title = f"delta at epsilon = {epsilon:g} ({_described(runs[0])})"
         output.print_rows(title, [_row(record, "delta") for record in records])
@@ -89,11 +93,6 @@ def runs_from(
     ]
 
 
-def print_records(records: list[dict[str, Any]]) -> None:
-    """One object as it is, several as a list under `results`."""
-    output.print_json(records[0] if len(records) == 1 else {"results": records})
-
-
 def bound_cells(name: str, bounds: Mapping[str, float | None]) -> dict[str, str]:
     """Lower and upper end as text, each rounded to its own side."""
     lower, upper = bounds["lower"], bounds["upper"]
@@ -106,8 +105,9 @@ def bound_cells(name: str, bounds: Mapping[str, float | None]) -> dict[str, str]
 def _row(record: dict[str, Any], asked: str) -> dict[str, str]:
     return {
         "beta": f"{record['beta']:g}",
-        "scale": f"{record['scale']:.8g}",
-        "noise\nmultiplier": f"{record['noise_multiplier']:.8g}",
+        "scale": f"{record['scale']:.6g}",
+        "noise\nmultiplier": f"{record['noise_multiplier']:.6g}",
+        "std": f"{record['std']:.6g}",
         **bound_cells(asked, record[asked]),
         "method": record["method"],
     }

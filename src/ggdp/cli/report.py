@@ -9,28 +9,31 @@ import typer
 
 from ggdp import version
 from ggdp.atomic_file import write_atomically
+from ggdp.cli import options, output
+from ggdp.cli.numbers_file import read_limited
 from ggdp.reporting.run_report import reports_of
 
 Source = Annotated[
     Path,
     typer.Argument(
-        help="What --json printed, of epsilon, delta, curve, calibrate, pate, train or audit.",
-        metavar="RECORD",
+        help="What --json printed, of any command; or what train or demo wrote.", metavar="RECORD"
     ),
 ]
-Html = Annotated[Path, typer.Option("--html", help="The HTML file to write.")]
+Html = Annotated[
+    Path,
+    typer.Option("--html", help="The HTML file to write.", parser=options.new_file("--html"), metavar="FILE"),
+]
 
 
 def report(record: Source, html: Html) -> None:
     """Turn a record into a one-page report: the guarantee in words, what is proved, and pictures.
 
     What must not be published, such as an epsilon that depends on the data, is in a box marked PRIVATE.
-    Needs matplotlib: pip install 'ggdp[plot]'.
+    Needs matplotlib: pip install "ggdp[plot]".
 
     Example: ggdp report run.json --html run.html
     """
-    import matplotlib  # noqa: F401  before any work, so that its absence is told at once
-
+    output.need("matplotlib")
     if html.exists() and record.exists() and html.samefile(record):
         raise ValueError(
             f"--html must be another file than the record {str(record)!r}, got {str(html)!r}; name a new file"
@@ -43,7 +46,10 @@ def _page_of(record: Path) -> bytes:
     from ggdp.reporting.report_page import report_page
 
     try:
-        found = json.loads(record.read_bytes())
+        content = read_limited(record)
+        if not content.strip():
+            raise ValueError("it is empty")
+        found = json.loads(content)
         return report_page(reports_of(found), record.name, version()).encode()
     except json.JSONDecodeError as error:
         trouble = f"is not JSON: {error}"

@@ -74,12 +74,12 @@ def reproduce(
     was. A figure whose data are not there is skipped, and the line says what to pass. Training that needs a
     GPU is read from a kept record where it cannot run, and a line says so. A figure whose cells fail is told,
     the others are made, and the exit status is 1. No quick run replaces a full one in --out.
-    Needs joblib and matplotlib: pip install 'ggdp[plot,pate]'.
+    Needs joblib and matplotlib: pip install "ggdp[reproduce]".
 
     Example: ggdp reproduce fig1 fig2 --quick --out reproduction
     """
-    import joblib  # noqa: F401  before any work, so that its absence is told at once
-    import matplotlib  # noqa: F401
+    package = {BackendName.DASK: "distributed", BackendName.RAY: "ray"}.get(backend)
+    output.need("joblib", "matplotlib", package)
 
     from ggdp.reproduction.reproduce import Place, Skipped
     from ggdp.reproduction.sweep import SweepError
@@ -142,20 +142,15 @@ def _folder(out: Path) -> Path:
 def _with_progress_bar(
     name: str, place: "Place", workers: Workers, quick: bool
 ) -> "dict[str, Any] | Skipped":
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
     from ggdp.reproduction.reproduce import reproduce as reproduce_one
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    progress = Progress(*columns, console=Console(stderr=True))
-    task = progress.add_task(name)
     with contextlib.ExitStack() as shown:
+        bar: list[Any] = []
 
         def tell(finished: int, total: int) -> None:
-            if not progress.live.is_started:  # a figure without cells has no bar
-                shown.enter_context(progress)
-            progress.update(task, completed=finished, total=total)
+            if not bar:  # a figure without cells has no bar
+                bar.append(shown.enter_context(output.progress(total, name)))
+            bar[0](f"{name}: {finished}/{total}", completed=finished)
 
         return reproduce_one(experiment_named(name), place, workers=workers, quick=quick, on_progress=tell)
 

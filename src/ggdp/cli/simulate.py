@@ -6,9 +6,9 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from ggdp.atomic_file import write_atomically
 from ggdp.cli import options, output
 from ggdp.mechanisms import Adjacency
+from ggdp.reporting.privacy_records import record_of
 from ggdp.selection.simulation import ArgmaxSimulation, simulate_argmax
 
 
@@ -24,23 +24,27 @@ def simulate(
     epsilon: Annotated[list[float], _number("--epsilon", "Privacy parameter; give it again.", above=0.0)],
     delta: options.Delta,
     classes: Annotated[int, _whole("--classes", "2, or at least 6.", least=2, most=1000)] = 2,
-    votes: Annotated[int, _whole("--votes", "Votes in a histogram.", least=2)] = 1000,
-    histograms: Annotated[int, _whole("--histograms", "How many, one for each gap.", least=2)] = 500,
+    votes: Annotated[int, _whole("--votes", "Votes in a histogram.", least=2, most=10**9)] = 1000,
+    histograms: Annotated[
+        int, _whole("--histograms", "How many, one for each gap.", least=2, most=10**5)
+    ] = 500,
     most_gap: Annotated[
         float, _number("--most-gap", "Largest gap, as a part of the largest count.", above=0.0, below=1.0)
     ] = 0.1,
-    queries: Annotated[int, _whole("--queries", "Noisy votes that share the budget.", least=1)] = 1,
+    queries: Annotated[
+        int, _whole("--queries", "Noisy votes that share the budget.", least=1, most=10**9)
+    ] = 1,
     from_beta: Annotated[float, _number("--from-beta", "Smallest exponent.", least=1.0, most=8.0)] = 1.0,
     to_beta: Annotated[float, _number("--to-beta", "Largest exponent.", least=1.0, most=8.0)] = 4.0,
     points: Annotated[int, _whole("--points", "How many exponents.", least=2, most=200)] = 13,
     adjacency: options.AdjacencyChoice = Adjacency.ADD_REMOVE,
-    seed: Annotated[int | None, _whole("--seed", "Repeatable histograms.", least=0)] = None,
+    seed: Annotated[int | None, _whole("--seed", "Repeatable histograms.", least=0, most=2**63 - 1)] = None,
     plot: options.Plot = None,
     json: options.Json = False,
 ) -> None:
     """Compare exponents on simulated votes with a known runner-up gap; utilities are exact.
 
-    --plot needs matplotlib: pip install 'ggdp[plot]'.
+    --plot needs matplotlib: pip install "ggdp[plot]".
 
     Example: ggdp simulate-argmax --classes 25 --epsilon 1 --epsilon 2 --delta 1e-5 --plot out.png
     """
@@ -48,30 +52,31 @@ def simulate(
         raise ValueError(f"--from-beta must be below --to-beta, got {from_beta:g} and {to_beta:g}")
     if 2 < classes < 6:
         raise ValueError(f"--classes must be 2 or at least 6, got {classes}")
+    output.need("matplotlib" if plot else None)
+    with output.progress(points * len(epsilon)) as tell:
+        simulation = simulate_argmax(
+            num_classes=classes,
+            epsilons=epsilon,
+            delta=delta,
+            betas=[float(beta) for beta in np.linspace(from_beta, to_beta, points)],
+            gaps=[float(gap) for gap in np.linspace(most_gap / histograms, most_gap, histograms)],
+            num_votes=votes,
+            queries=queries,
+            rng=np.random.default_rng(seed),
+            adjacency=adjacency,
+            on_progress=tell,
+        )
+    record = record_of("simulate-argmax", **simulation.to_dict())
     if plot is not None:
-        import matplotlib  # noqa: F401  before any work, so that its absence is told at once
-    simulation = simulate_argmax(
-        num_classes=classes,
-        epsilons=epsilon,
-        delta=delta,
-        betas=[float(beta) for beta in np.linspace(from_beta, to_beta, points)],
-        gaps=[float(gap) for gap in np.linspace(most_gap / histograms, most_gap, histograms)],
-        num_votes=votes,
-        queries=queries,
-        rng=np.random.default_rng(seed),
-        adjacency=adjacency,
-    )
-    if plot is not None:
-        from ggdp.reporting import canvas, pate_figure
+        from ggdp.reporting.pate_figure import simulation_figure
 
-        write_atomically(plot, canvas.png(pate_figure.simulation_figure(simulation)))
+        output.write_picture(plot, simulation_figure(record))
     if json:
-        output.print_json(simulation.to_dict())
-    elif plot is not None:
-        typer.echo(f"Wrote {plot}")
+        output.print_json(record)
     else:
         title = f"Area under hardmax utility for gaps up to {most_gap:g}, delta = {delta:g}; 1 is the most"
         output.print_rows(title, _rows(simulation))
+        output.tell_written(plot)
 
 
 def _rows(simulation: ArgmaxSimulation) -> list[dict[str, str]]:

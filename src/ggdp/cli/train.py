@@ -9,23 +9,28 @@ import typer
 
 from ggdp.atomic_file import write_atomically
 from ggdp.cli import options, output
+from ggdp.reporting.privacy_records import record_of
 
 if TYPE_CHECKING:
-    from ggdp.training.report import FitReport
+    from ggdp.training.report import EpochRow, FitReport
     from ggdp.training.task_run import TaskRun
     from ggdp.training.tasks import Task
+
+
+MOST_STEPS = 10**9
 
 
 def _within(option: str, help_text: str, **limits: float) -> Any:
     return typer.Option(option, help=help_text, parser=options.number(option, **limits), metavar="NUMBER")
 
 
-def _positive(option: str, help_text: str) -> Any:
-    return _within(option, help_text, above=0.0)
+def _positive(option: str, help_text: str, **limits: float) -> Any:
+    return _within(option, help_text, above=0.0, **limits)
 
 
-def _count(option: str, help_text: str) -> Any:
-    return typer.Option(option, help=help_text, parser=options.whole(option, least=1), metavar="WHOLE")
+def _count(option: str, help_text: str, **limits: int) -> Any:
+    parser = options.whole(option, least=1, **limits)
+    return typer.Option(option, help=help_text, parser=parser, metavar="WHOLE")
 
 
 TaskName = Annotated[
@@ -36,7 +41,7 @@ TargetEpsilon = Annotated[
 ]
 Multiplier = Annotated[
     float | None,
-    _positive("--noise-multiplier", "Noise as scale / (sqrt(2) * clip), instead of --epsilon."),
+    _positive("--noise-multiplier", "Noise as scale / (sqrt(2) * clip), instead of --epsilon.", most=1e6),
 ]
 DeltaOrDefault = Annotated[
     float | None,
@@ -48,14 +53,14 @@ Norm = Annotated[
     str | None,
     typer.Option(
         "--norm",
-        help="Clip gradients in this norm: p >= 1, inf, or matched; beta if left out. 2 suits most models.",
+        help="Clip gradients in this norm: p >= 1, inf, or matched; 2 if left out.",
         parser=options.norm,
         metavar="P",
     ),
 ]
 RateOrNone = Annotated[
     float | None,
-    _within("--rate", "Poisson sampling rate, in (0, 1].", above=0.0, most=1.0),
+    _within("--rate", "Poisson sampling rate, in [1e-9, 1].", least=1e-9, most=1.0),
 ]
 Momentum = Annotated[
     float | None,
@@ -75,15 +80,27 @@ Average = Annotated[
         below=1.0,
     ),
 ]
-BatchSize = Annotated[float | None, _positive("--batch-size", "Expected batch, instead of --rate.")]
-Epochs = Annotated[float | None, _positive("--epochs", "Expected passes over the data.")]
-StepsOrNone = Annotated[int | None, _count("--steps", "Steps of the run, instead of --epochs.")]
-Clip = Annotated[float | None, _positive("--clip", "Largest norm of one example's gradient.")]
-LearningRate = Annotated[float | None, _positive("--learning-rate", "Of stochastic gradient descent.")]
-Physical = Annotated[
-    int | None, _count("--physical-batch", "Most examples in memory at a time; changes no result.")
+BatchSize = Annotated[
+    float | None, _within("--batch-size", "Expected batch, >= 0.001, instead of --rate.", least=1e-3)
 ]
-Patience = Annotated[int | None, _count("--patience", "Stop after so many epochs without a better score.")]
+Epochs = Annotated[float | None, _positive("--epochs", "Expected passes over the data.", most=1e6)]
+StepsOrNone = Annotated[
+    int | None, _count("--steps", "Steps of the run, instead of --epochs.", most=MOST_STEPS)
+]
+Clip = Annotated[
+    float | None,
+    _within("--clip", "Largest norm of one example's gradient, in [1e-30, 1e30].", least=1e-30, most=1e30),
+]
+LearningRate = Annotated[
+    float | None, _positive("--learning-rate", "Of stochastic gradient descent, up to 1e38.", most=1e38)
+]
+Physical = Annotated[
+    int | None,
+    _count("--physical-batch", "Most examples in memory at a time; changes no result.", most=MOST_STEPS),
+]
+Patience = Annotated[
+    int | None, _count("--patience", "Stop after so many epochs without a better score.", most=MOST_STEPS)
+]
 Data = Annotated[
     Path | None, typer.Option("--data", help="Folder of the task's files as their authors publish them.")
 ]
@@ -94,11 +111,23 @@ Vocabulary = Annotated[
 ]
 Device = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:1, ...")]
 CheckpointFolder = Annotated[
-    Path | None, typer.Option("--checkpoint", help="Keep the run in this folder; holds secrets.")
+    Path | None,
+    typer.Option(
+        "--checkpoint",
+        help="Keep the run in this folder; holds secrets.",
+        parser=options.new_folder("--checkpoint"),
+        metavar="FOLDER",
+    ),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run that --checkpoint holds.")]
 RecordFile = Annotated[
-    Path | None, typer.Option("--record", help="Write everything about the run to this JSON file.")
+    Path | None,
+    typer.Option(
+        "--record",
+        help="Write everything about the run to this JSON file.",
+        parser=options.new_file("--record"),
+        metavar="FILE",
+    ),
 ]
 
 
@@ -134,19 +163,20 @@ def train(
 
     Gradients of single examples are clipped, summed over a Poisson batch and released with noise
     (beta-DP-SGD). Options that are left out have values that suit the task. Training stops before the
-    budget is exceeded. Needs PyTorch: pip install 'ggdp[torch]'; digits also need scikit-learn.
+    budget is exceeded. Needs PyTorch: pip install "ggdp[torch]"; digits also need scikit-learn, and --plot
+    matplotlib: pip install "ggdp[reproduce]" brings all three.
 
     Example: ggdp train --task digits --beta 1.5 --norm 2 --epsilon 3 --plot run.png
     """
+    output.need("torch", "sklearn" if task == "digits" else None, "matplotlib" if plot else None)
     import torch
 
     from ggdp.reporting.training_record import training_record
     from ggdp.training.task_run import RunSettings, prepare
 
-    if plot is not None:
-        import matplotlib  # noqa: F401  before any work, so that its absence is told at once
     check_choices(epsilon, noise_multiplier, data, synthetic, checkpoint, resume)
-    check_places(device, {"--record": record, "--plot": plot})
+    check_pairs({"--rate": rate, "--batch-size": batch_size}, {"--steps": steps, "--epochs": epochs})
+    check_device(device)
     settings = RunSettings(
         beta=beta, norm=norm, target_epsilon=epsilon, noise_multiplier=noise_multiplier, delta=delta,
         clip_norm=clip, rate=rate, batch_size=batch_size, steps=steps, epochs=epochs,
@@ -160,20 +190,23 @@ def train(
     weights = torch.Generator().manual_seed(drawn(source))
     run = prepare(loaded, settings, generator=noise, weights=weights)
     report = _run(run, checkpoint, resume, quiet=json)
+    spent = run.private.accountant.epsilon(delta=report.plan.delta)
     asked = {"seed": seed, "learning_rate": run.private.optimizer.param_groups[0]["lr"],
              "momentum": run.private.optimizer.param_groups[0]["momentum"], "average": average,
              "patience": patience, "device": device}  # fmt: skip
-    found = training_record(loaded, report, asked, seeded=seed is not None, synthetic=synthetic)
+    found = training_record(loaded, report, spent, asked, seeded=seed is not None, synthetic=synthetic)
+    whole = record_of("train", [found])
     if record is not None:
-        write_atomically(record, json_format.dumps(found, indent=1, allow_nan=False) + "\n")
+        write_atomically(record, json_format.dumps(whole, indent=1, allow_nan=False) + "\n")
     if plot is not None:
-        from ggdp.reporting import canvas, training_figure
+        from ggdp.reporting.training_figure import training_figure
 
-        write_atomically(plot, canvas.png(training_figure.training_figure(found)))
+        output.write_picture(plot, training_figure(found))
     if json:
-        output.print_json(found)
+        output.print_json(whole)
     else:
         _print(found)
+        output.tell_written(record, plot)
 
 
 def source_of(seed: int | None) -> Any:
@@ -206,18 +239,25 @@ def check_choices(
         raise ValueError("--resume needs --checkpoint, the folder of the run to go on with")
 
 
-def check_places(device: str, files: dict[str, Path | None]) -> None:
-    """Refuse before the work what would fail after it."""
+def check_pairs(*pairs: dict[str, float | None]) -> None:
+    """Refuse two options that say the same thing."""
+    for pair in pairs:
+        if None not in pair.values():
+            first, second = pair
+            raise ValueError(f"{first} and {second} say the same thing; give one of them, got both")
+
+
+def check_device(device: str) -> None:
+    """Refuse before the work what would fail in it."""
     import torch
 
-    for option, path in files.items():
-        if path is not None and not path.parent.is_dir():
-            raise ValueError(f"{option} must be a file in a folder that exists, got {str(path)!r}")
+    reason = "it holds no numbers"
     try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
+        if torch.empty(1, device=device).add_(1.0).device.type != "meta":
+            return
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
-        raise ValueError(f"--device must be one that PyTorch can use, got {device!r}: {reason}") from None
+    raise ValueError(f"--device must be one that PyTorch can use, got {device!r}: {reason}")
 
 
 def loaded_task(
@@ -250,19 +290,27 @@ def drawn(source: Any) -> int:
 
 
 def _run(run: "TaskRun", checkpoint: Path | None, resume: bool, *, quiet: bool) -> "FitReport":
-    def tell(row: Any) -> None:
-        typer.echo(f"epoch {row.epoch}: epsilon {row.epsilon:.4f}, accuracy {row.score:.4f}", err=True)
+    if quiet:
+        return run.fit(checkpoint=checkpoint, resume=resume)
+    steps = run.private.plan.steps
+    with output.progress(steps, "epoch 1") as tell:
 
-    return run.fit(checkpoint=checkpoint, resume=resume, progress=not quiet, on_epoch=None if quiet else tell)
+        def tell_row(row: "EpochRow") -> None:
+            line = f"epoch {row.epoch}: epsilon {row.epsilon:.4f}, accuracy {row.score:.4f}"
+            tell(line=line)
+            tell(f"{row.steps} of {steps} steps", completed=row.steps)
+
+        return run.fit(checkpoint=checkpoint, resume=resume, on_epoch=tell_row)
 
 
 def _print(found: dict[str, Any]) -> None:
     upper = found["epsilon"]["upper"]
+    spent = "no bound" if upper is None else output.rounded_up(upper, 6)
     rows = {
         "task": found["task"] + (", made-up data" if found["synthetic"] else ""),
         "test accuracy": f"{found['accuracy']:.4f}",
         "best epoch": f"{found['best']['accuracy']:.4f} after epoch {found['best']['epoch']}",
-        "epsilon": f"{output.rounded_up(upper, 6)} at delta = {found['delta']:g} ({found['method']})",
+        "epsilon": f"{spent} at delta = {found['delta']:g} ({found['method']})",
         "neighbours": "one example added or removed",
         "noise": f"beta = {found['beta']:g}, scale {found['scale']:.6g}, "
         f"noise multiplier {found['noise_multiplier']:.6g}",

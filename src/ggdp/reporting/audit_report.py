@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ggdp.training.audit import AuditResult
     from ggdp.training.noise_check import NoiseCheck
 
-KIND = "audit"
 _BINS = 40
 _NO_GUARANTEE = (
     "An audit promises nothing: it shows that epsilon is at least so large. The guarantee of a run is its "
@@ -31,7 +30,7 @@ _NO_GUARANTEE = (
 def audit_record(
     name: str, found: "AuditResult", checked: "NoiseCheck | None", *, seeded: bool, synthetic: bool
 ) -> dict[str, Any]:
-    """The record of an audit, for JSON.
+    """The result of an audit, for JSON.
 
     Args:
         name: what was trained.
@@ -42,7 +41,6 @@ def audit_record(
     """
     plan = found.plan
     return {
-        "kind": KIND,
         "task": name,
         "synthetic": synthetic,
         "seeded": seeded,
@@ -51,7 +49,8 @@ def audit_record(
         "confidence": found.confidence,
         "delta": found.delta,
         "lower_epsilon": found.lower_epsilon,
-        "certified": {**bounds_record(found.certified), "method": found.certified.method},
+        "epsilon": bounds_record(found.certified),
+        "certified_by": found.certified.method,
         "is_consistent": found.is_consistent,
         "num_canaries": found.num_canaries,
         "num_guesses": found.num_guesses,
@@ -89,7 +88,7 @@ def _check_record(checked: "NoiseCheck") -> dict[str, Any]:
 
 def verdict(record: dict[str, Any]) -> str:
     """One sentence on the attack: whether it contradicts the claim."""
-    lower, upper = record["lower_epsilon"], record["certified"]["upper"]
+    lower, upper = record["lower_epsilon"], record["epsilon"]["upper"]
     if record["is_consistent"]:
         return "The attack shows no more than is certified."
     return (
@@ -108,9 +107,9 @@ def check_verdict(check: dict[str, Any]) -> str:
 
 
 def audit_report(fields: Fields) -> Report:
-    """A record of `audit`."""
+    """A result of `audit`."""
     record = _checked(fields)
-    upper = record["certified"]["upper"]
+    upper = record["epsilon"]["upper"]
     confidence = f"{100.0 * record['confidence']:g}%"
     check = record["noise_check"]
     contradicts = () if record["is_consistent"] else (verdict(record),)
@@ -118,7 +117,7 @@ def audit_report(fields: Fields) -> Report:
     made_up = ("The data were made up: this was a trial of the program.",) if record["synthetic"] else ()
     certified = "No upper bound of epsilon is certified." if upper is None else (
         f"Certified: epsilon is at most {rounded_up(upper, 6)} at delta = {record['delta']:g} "
-        f"(method: {record['certified']['method']})."
+        f"(method: {record['certified_by']})."
     )  # fmt: skip
     return Report(
         title=f"Audit of a private training run on {record['task']}, beta = {record['beta']:g}",
@@ -138,8 +137,7 @@ def audit_report(fields: Fields) -> Report:
 
 
 def _checked(fields: Fields) -> dict[str, Any]:
-    certified = fields.inside("certified")
-    upper = certified_number("epsilon", certified).upper
+    upper = certified_number("epsilon", fields.inside("epsilon")).upper
     lower = fields.real("lower_epsilon", least=0.0)
     canaries = fields.whole("num_canaries", least=1)
     guesses = fields.whole("num_guesses", most=canaries)
@@ -152,7 +150,8 @@ def _checked(fields: Fields) -> dict[str, Any]:
         "confidence": fields.real("confidence", least=0.5, most=1.0),
         "delta": fields.real("delta", least=0.0, most=1.0),
         "lower_epsilon": lower,
-        "certified": {"upper": upper, "method": certified.text("method")},
+        "epsilon": {"upper": upper},
+        "certified_by": fields.text("certified_by"),
         "is_consistent": upper is None or lower <= upper,
         "num_canaries": canaries,
         "num_guesses": guesses,
@@ -268,7 +267,7 @@ def audit_figure(record: dict[str, Any]) -> "Figure":
     evidence.legend(frameon=False, fontsize="small")
     guessed = f"{record['num_correct']} of {record['num_guesses']} guesses right"
     evidence.set_title(guessed, fontsize="medium", loc="left")
-    lower, upper = record["lower_epsilon"], record["certified"]["upper"]
+    lower, upper = record["lower_epsilon"], record["epsilon"]["upper"]
     shown = canvas.COLOURS[2] if record["is_consistent"] else canvas.COLOURS[1]
     bounds.bar([0], [lower], width=0.5, color=shown)
     names = [f"shown, {100.0 * record['confidence']:g}% confidence"]

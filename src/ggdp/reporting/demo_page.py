@@ -1,48 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
 """The demonstration as one HTML file that needs nothing beside it."""
 
-import base64
 from html import escape
 
+from ggdp.distributions import GeneralizedGaussian
 from ggdp.reporting import figures
 from ggdp.reporting.demo_study import Study
-
-COLUMNS = (
-    "beta",
-    "scale",
-    "std",
-    "epsilon",
-    "DP-SGD epsilon",
-    "error",
-    "winner",
-    "right",
-)
-
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 54rem; margin: 2rem auto; padding: 0 1rem; }
-table { border-collapse: collapse; margin: 1rem 0; }
-th, td { padding: .3rem .7rem; border-bottom: 1px solid #ccc; text-align: right; }
-img { max-width: 100%; }
-figcaption { color: #555; }
-figure { margin: 1.5rem 0; }
-"""
+from ggdp.reporting.density_figure import density_figure
+from ggdp.reporting.report_page import figures as drawn
+from ggdp.reporting.report_page import html_page
+from ggdp.reporting.rounding import rounded_up
 
 
-def table_rows(study: Study) -> list[tuple[str, ...]]:
-    """One row of text for each exponent, under `COLUMNS`."""
+def table_rows(study: Study) -> list[dict[str, str]]:
+    """One row of text for each exponent."""
     return [
-        (
-            f"{case.beta:g}",
-            f"{case.scale:.4f}",
-            f"{case.std:.4f}",
-            f"{case.achieved_epsilon:.4f}",
-            f"{case.training_epsilon[-1]:.4f}",
-            f"{case.mean_absolute_error:.2f}",
-            case.winner,
-            f"{100.0 * case.true_winner_prob:.1f}%",
-        )
+        {
+            "beta": f"{case.beta:g}",
+            "std": f"{case.std:.4f}",
+            "epsilon": rounded_up(case.achieved.upper, 5),
+            f"std, {study.target.num_releases}\nreleases": f"{case.std_of_several:.4f}",
+            "DP-SGD\nepsilon": rounded_up(case.training[-1].upper, 5),
+            "error": f"{case.mean_absolute_error:.2f}",
+            "winner": case.winner,
+            "right": f"{100.0 * case.true_winner_prob:.1f}%",
+        }
         for case in study.cases
     ]
+
+
+def least_noise(study: Study) -> str:
+    """Which exponent needs least noise, for one release and for several: in words made of the numbers."""
+    one = min(study.cases, key=lambda case: case.std)
+    several = min(study.cases, key=lambda case: case.std_of_several)
+    others = ", ".join(
+        f"{case.std_of_several:.2f} at beta = {case.beta:g}" for case in study.cases if case is not several
+    )
+    return (
+        f"One release needs least noise at beta = {one.beta:g} (std {one.std:.2f}); "
+        f"{study.target.num_releases} releases that share the budget, at beta = {several.beta:g} "
+        f"(std {several.std_of_several:.2f}, against {others})."
+    )
 
 
 def page(study: Study, version: str) -> str:
@@ -50,44 +48,34 @@ def page(study: Study, version: str) -> str:
     target = study.target
     goal = f"epsilon = {target.epsilon:g}, delta = {target.delta:g}"
     run = (
-        f"noise multiplier {target.training_noise_multiplier:g}, sampling rate {target.training_rate:g}, "
-        f"{target.training_steps[-1]} steps"
+        f"noise of std {target.training_std:g} for every exponent, gradients clipped to 1 in the l_1 norm, "
+        f"sampling rate {target.training_rate:g}, {target.training_steps[-1]} steps"
     )
+    noises = [GeneralizedGaussian(case.beta, case.scale) for case in study.cases]
     pictures = [
-        (figures.densities(study), f"Three noises of equal privacy ({goal}); right, on a logarithmic axis."),
-        (figures.training(study), f"Epsilon of a DP-SGD run ({run}), certified upper bounds."),
-        (figures.errors(study), "The noise that each count of the example table received."),
+        (
+            lambda: density_figure(noises, f"three noises of equal privacy ({goal})", unit="count"),
+            "The densities for one release; right, on a logarithmic axis.",
+        ),
+        (lambda: figures.training(study), f"Epsilon of a DP-SGD run ({run}), certified upper bounds."),
+        (lambda: figures.errors(study), "The noise that each count of the example table received."),
     ]
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head><meta charset="utf-8"><title>ggdp: a first report</title><style>{_STYLE}</style></head>
-<body>
-<h1>Three noises of equal privacy</h1>
+    body = f"""<h1>Three noises of equal privacy</h1>
 <p>Each row is Generalized Gaussian noise with density proportional to exp(-(|x|/scale)^beta), calibrated to
 {escape(goal)} for neighbours that add or remove one record. It was added to twelve counts of a made-up town's
 libraries (error: mean absolute error) and to the votes on a bridge's name (right: how often the winner is the
-true one). Both epsilons are certified upper bounds. The training run is
-{escape(run)}, with gradients clipped in the l1 norm (beta = 1 and 1.5) or the l2 norm (beta = 2).</p>
-{_table(study)}
-{"".join(_figure(figures.png(figure), caption) for figure, caption in pictures)}
-<p>Made by ggdp {escape(version)}. The noise is fresh at every run; the scales and epsilons are not.</p>
-</body>
-</html>
-"""
+true one). All epsilons are certified upper bounds.</p>
+{_table(table_rows(study))}
+<p>{escape(least_noise(study))} The training run compares at equal noise instead: {escape(run)}.</p>
+{drawn(pictures)}
+<p class="foot">Made by ggdp {escape(version)}. The noise is fresh at every run; scales and epsilons are not.
+</p>"""
+    return html_page("ggdp: a first report", body)
 
 
-def _table(study: Study) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in COLUMNS)
-    rows = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in table_rows(study)
+def _table(rows: list[dict[str, str]]) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in rows[0])
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row.values()) + "</tr>" for row in rows
     )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-
-
-def _figure(image: bytes, caption: str) -> str:
-    source = base64.b64encode(image).decode()
-    text = escape(caption)
-    return (
-        f'<figure><img alt="{text}" src="data:image/png;base64,{source}">'
-        f"<figcaption>{text}</figcaption></figure>\n"
-    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

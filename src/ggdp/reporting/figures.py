@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ggdp.distributions import GeneralizedGaussian
 from ggdp.reporting import canvas
 from ggdp.reporting.canvas import panels
-from ggdp.reporting.canvas import png as png
 from ggdp.reporting.demo_study import Study
 from ggdp.reporting.example_data import READERS_BY_BRANCH
 
@@ -23,30 +21,13 @@ LINES = ("-", "--", "-.")
 MARKERS = ("o", "s", "^")
 
 
-def densities(study: Study) -> "Figure":
-    """The three densities of equal privacy, on a linear and on a logarithmic axis."""
-    figure, (linear, logarithmic) = panels(2)
-    # As far as the heaviest tail falls to one in a thousand, and to one in a billion.
-    noises = [GeneralizedGaussian(case.beta, case.scale) for case in study.cases]
-    for axes, prob in ((linear, 1e-3), (logarithmic, 1e-9)):
-        end = max(float(noise.isf(prob / 2.0)) for noise in noises)
-        x = np.linspace(-end, end, 801)
-        for noise, style in zip(noises, _styles(), strict=True):
-            axes.plot(x, noise.pdf(x), label=f"beta = {noise.beta:g}", **style)
-        axes.set_xlabel("noise")
-        axes.set_ylabel("density")
-    logarithmic.set_yscale("log")
-    logarithmic.set_ylim(bottom=1e-12)
-    linear.legend(frameon=False)
-    return figure
-
-
 def training(study: Study) -> "Figure":
     """Epsilon of the training run as its steps go by."""
     figure, (axes,) = panels(1)
     for case, style, marker in zip(study.cases, _styles(), MARKERS, strict=True):
         steps = study.target.training_steps
-        axes.plot(steps, case.training_epsilon, marker=marker, label=f"beta = {case.beta:g}", **style)
+        spent = [bounds.upper for bounds in case.training]
+        axes.plot(steps, spent, marker=marker, label=f"beta = {case.beta:g}", **style)
     axes.set_xlabel("steps of DP-SGD")
     axes.set_ylabel(f"epsilon at delta = {study.target.delta:g}")
     axes.set_ylim(bottom=0.0)

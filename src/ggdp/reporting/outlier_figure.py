@@ -2,13 +2,12 @@
 """The picture of outliers: tail weight against the exponent at equal privacy, one line for each threshold."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ggdp.reporting import canvas
-from ggdp.reporting.outlier_study import OutlierStudy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -16,23 +15,11 @@ if TYPE_CHECKING:
 _LEAST_LOG = -600.0  # beyond it a weight is no double that a logarithmic axis could show
 
 
-def outlier_figure(study: OutlierStudy) -> "Figure":
-    """Draw P(|noise| > threshold) against beta; a dot marks the least, lines mark Laplace and Gaussian."""
-    figure, (axes,) = canvas.panels(1)
-    record = study.to_dict()
-    _panel(axes, record)
-    steps = "1 step" if record["steps"] == 1 else f"{record['steps']} steps"
-    title = (
-        f"epsilon = {record['epsilon']:g}, delta = {record['delta']:g}, {steps}, "
-        f"sampling rate {record['rate']:g}"
-    )
-    axes.set_title(title, fontsize="medium", loc="left", pad=18)
-    figure.legend(frameon=False, loc="outside right center", fontsize="small")
-    return figure
+def outlier_figure(records: Sequence[tuple[str, Mapping[str, Any]]]) -> "Figure":
+    """Draw P(|noise| > threshold) against beta; a dot marks the least, lines mark Laplace and Gaussian.
 
-
-def outlier_panels(records: Sequence[tuple[str, dict[str, Any]]]) -> "Figure":
-    """The same for several runs side by side, from the records of `OutlierStudy.to_dict` and a name each."""
+    One panel for each name and record of `OutlierStudy.to_dict`, side by side.
+    """
     figure, panels = canvas.panels(len(records))
     figure.set_figheight(4.2)
     for axes, (name, record) in zip(panels, records, strict=True):
@@ -42,7 +29,7 @@ def outlier_panels(records: Sequence[tuple[str, dict[str, Any]]]) -> "Figure":
     return figure
 
 
-def _panel(axes: Any, record: dict[str, Any]) -> None:
+def _panel(axes: Any, record: Mapping[str, Any]) -> None:
     curves = record["results"]
     betas = [row["beta"] for row in curves[0]["weights"]]
     lines = [np.array([row["log_tail_weight"] for row in curve["weights"]]) for curve in curves]

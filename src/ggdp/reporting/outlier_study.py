@@ -3,7 +3,7 @@
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from ggdp.calibration import Calibrated, calibrate_scale
 from ggdp.calibration.outliers import LeastOutliers, least_outliers, log_tail_weight
 from ggdp.mechanisms import Adjacency
+from ggdp.reporting.privacy_records import bounds_record
 
 _TOLERANCE = 4e-3  # in beta; the picture shows two decimals
 
@@ -56,7 +57,7 @@ class OutlierStudy:
         """Plain data for JSON; weights also as logarithms, which do not underflow."""
         target = self.target
         return {
-            "epsilon": target.epsilon,
+            "target_epsilon": target.epsilon,
             "delta": target.delta,
             "rate": target.rate,
             "steps": target.steps,
@@ -75,26 +76,39 @@ class OutlierStudy:
 
 
 def outlier_study(
-    target: OutlierTarget, thresholds: Sequence[float], betas: tuple[float, float], num_betas: int
+    target: OutlierTarget,
+    thresholds: Sequence[float],
+    betas: tuple[float, float],
+    num_betas: int,
+    *,
+    on_progress: Callable[[str], None] = lambda step: None,
 ) -> OutlierStudy:
     """Calibrate evenly spaced exponents, weigh their tails, and find the best exponent of each threshold.
 
-    A noise is calibrated once, whatever the number of thresholds.
+    A noise is calibrated once, whatever the number of thresholds. `on_progress` hears of each of the evenly
+    spaced exponents and of each threshold.
     """
     calibrated = functools.cache(target.noise)
 
     def noise_at(beta: float) -> Calibrated:
         return calibrated(round(beta, 12))  # one place on two grids may differ in its last bit
 
-    noises = tuple(noise_at(float(beta)) for beta in np.linspace(*betas, num_betas))
-    best = tuple(least_outliers(noise_at, threshold, betas, _TOLERANCE) for threshold in thresholds)
-    return OutlierStudy(target, noises, best)
+    noises, best = [], []
+    for beta in np.linspace(*betas, num_betas):
+        on_progress(f"calibrating beta = {beta:.3g}")
+        noises.append(noise_at(float(beta)))
+    for threshold in thresholds:
+        on_progress(f"best beta of threshold {threshold:g}")
+        best.append(least_outliers(noise_at, threshold, betas, _TOLERANCE))
+    return OutlierStudy(target, tuple(noises), tuple(best))
 
 
-def _weight_record(noise: Calibrated, log_weight: float) -> dict[str, float]:
+def _weight_record(noise: Calibrated, log_weight: float) -> dict[str, Any]:
     return {
         "beta": noise.beta,
         "scale": noise.scale,
+        "std": noise.noise.std,
+        "epsilon": bounds_record(noise.achieved),
         "tail_weight": math.exp(log_weight),
         "log_tail_weight": log_weight,
     }

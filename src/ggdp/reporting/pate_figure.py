@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pictures of votes: gaps and what noise does to them; utility against the exponent."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ggdp.reporting import canvas
 from ggdp.reporting.pate_study import PateStudy
-from ggdp.selection import ArgmaxSimulation, win_probabilities
+from ggdp.selection import win_probabilities
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,23 +29,29 @@ def gap_figure(study: PateStudy) -> "Figure":
     return figure
 
 
-def simulation_figure(simulation: ArgmaxSimulation) -> "Figure":
-    """Left, utility against gap at the first epsilon, four exponents; right, area against exponent."""
+def simulation_figure(record: Mapping[str, Any]) -> "Figure":
+    """Left, utility against gap at the first epsilon, four exponents; right, area against exponent.
+
+    The record is one of `ArgmaxSimulation.to_dict`.
+    """
     figure, (curves, areas) = canvas.panels(2)
-    betas = list(simulation.betas)
-    places = sorted({round(place) for place in np.linspace(0, len(betas) - 1, 4)})
-    for place, style in zip(places, canvas.styles_of([betas[place] for place in places]), strict=True):
-        curves.plot(100.0 * simulation.gaps, simulation.utilities[0, place], **style)
+    first = record["results"][0]
+    places = sorted({round(place) for place in np.linspace(0, len(first["noises"]) - 1, 4)})
+    shown = [first["noises"][place] for place in places]
+    for noise, style in zip(shown, canvas.styles_of([noise["beta"] for noise in shown]), strict=True):
+        curves.plot(100.0 * np.asarray(record["gaps"]), noise["utility"], **style)
     curves.set_xlabel("runner-up gap (% of the largest count)")
     curves.set_ylabel("chance that the true winner wins")
-    curves.set_title(f"epsilon = {simulation.epsilons[0]:g}, delta = {simulation.delta:g}", fontsize="medium")
+    curves.set_title(f"epsilon = {first['target_epsilon']:g}, delta = {record['delta']:g}", fontsize="medium")
     curves.legend(frameon=False, fontsize="small")
-    for row, epsilon in enumerate(simulation.epsilons):
-        line = ("-", *canvas.LINES)[row % (1 + len(canvas.LINES))]
-        colour = canvas.COLOURS[row % len(canvas.COLOURS)]
-        areas.plot(betas, simulation.areas[row], color=colour, linestyle=line, label=f"epsilon = {epsilon:g}")
-        best = int(np.argmax(simulation.areas[row]))
-        areas.plot([betas[best]], [simulation.areas[row, best]], "o", color=colour, clip_on=False)
+    for number, result in enumerate(record["results"]):
+        style, noises = canvas.style_number(number), result["noises"]
+        label = f"epsilon = {result['target_epsilon']:g}"
+        areas.plot(
+            [noise["beta"] for noise in noises], [noise["area"] for noise in noises], label=label, **style
+        )
+        best = max(noises, key=lambda noise: noise["area"])
+        areas.plot([best["beta"]], [best["area"]], "o", color=style["color"], clip_on=False)
     areas.set_xlabel("beta, the exponent of the noise (no unit)")
     areas.set_ylabel("area under the curve (1 is the most)")
     above = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 3}

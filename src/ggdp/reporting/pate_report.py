@@ -4,44 +4,63 @@
 from ggdp.reporting.answer_report import one_pair
 from ggdp.reporting.certified_number import certified_number
 from ggdp.reporting.record_fields import Fields
-from ggdp.reporting.report import NO_BOUND, SEEDED, Report, detection_picture
+from ggdp.reporting.report import NO_BOUND, SEEDED, Picture, Report, detection_picture
+from ggdp.reporting.rounding import rounded_up
 
-_COUNTS = ("queries", "answered", "abstained", "most_answers")
-_PRIVATE = ("data_dependent_epsilon", "expected_utility", "accuracy")
+_COUNTS = ("teachers", "queries", "answered", "abstained", "most_answers")
+_PRIVATE = {
+    "data_dependent_epsilon": "data-dependent epsilon",
+    "expected_utility": "chance that the plurality wins, mean",
+    "accuracy": "answered labels that are true",
+}
 _TRUSTED = (
     "Not checked: that each private record trained one teacher at most, so that one record moves one "
     "teacher's vote in each query. Whoever splits the records must see to that."
 )
+_WHATEVER_THE_VOTES = (
+    "Epsilon holds whatever the votes are: every threshold check is charged, and as many answers as were "
+    "allowed."
+)
+_PUBLISHABLE = "May be published: the labels, and everything on this page outside the box marked PRIVATE."
 
 
-def pate_report(record: Fields) -> Report:
-    """A record of `pate`."""
-    shown, secret, seeded = record.inside("publishable"), record.inside("private"), record.truth("seeded")
-    achieved = shown.inside("achieved")
-    bounds = certified_number("epsilon", achieved.inside("epsilon"))
-    delta = achieved.real("delta", least=0.0, most=1.0)
-    promise = None if seeded else one_pair(bounds.upper, delta, shown.adjacency(), "teacher's vote")
+def pate_report(record: Fields, private_pictures: tuple[Picture, ...] = ()) -> Report:
+    """A result of `pate`; pictures of the votes themselves go into the box."""
+    secret, seeded = record.inside("private"), record.truth("seeded")
+    bounds = certified_number("epsilon", record.inside("epsilon"))
+    delta = record.real("delta", least=0.0, most=1.0)
+    promise = None if seeded else one_pair(bounds.upper, delta, record.adjacency(), "teacher's vote")
     return Report(
         title="Labels by private vote",
         guarantee=promise,
         no_guarantee=SEEDED if seeded else NO_BOUND,
-        settings=_settings(shown),
-        proved=bounds.sentences("composition of all threshold checks and answers"),
+        settings=public_rows(record),
+        proved=(
+            *bounds.sentences(record.text("method")),
+            _WHATEVER_THE_VOTES,
+            *((_PUBLISHABLE,) if promise is not None else ()),
+        ),
         estimated=(_TRUSTED,),
-        private={
-            name.replace("_", " "): f"{secret.real(name):.6g}" for name in _PRIVATE if secret.holds(name)
-        },
+        private=private_rows(record),
         private_note=secret.text("caveat"),
+        private_pictures=private_pictures,
         pictures=detection_picture(promise),
     )
 
 
-def _settings(shown: Fields) -> dict[str, str]:
-    settings = {name.replace("_", " "): str(shown.whole(name)) for name in _COUNTS if shown.holds(name)}
-    settings["threshold"] = f"{shown.real('threshold'):g}" if shown.holds("threshold") else "none"
-    noises = shown.inside("noise")
+def public_rows(record: Fields) -> dict[str, str]:
+    """What is outside the box, as names and text."""
+    settings = {name.replace("_", " "): str(record.whole(name)) for name in _COUNTS if record.holds(name)}
+    settings["threshold"] = f"{record.real('threshold'):g}" if record.holds("threshold") else "none"
+    noises = record.inside("noise")
     for name in noises.content:
         noise = noises.inside(name)
         told = (f"{key} = {noise.real(key):.6g}" for key in noise.content)
         settings[f"noise of the {name}"] = ", ".join(told)
     return settings
+
+
+def private_rows(record: Fields) -> dict[str, str]:
+    """What must not be published."""
+    secret = record.inside("private")
+    return {told: rounded_up(secret.real(name), 7) for name, told in _PRIVATE.items() if secret.holds(name)}

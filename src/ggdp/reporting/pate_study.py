@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One labelling of votes as a record: what may be published, and, apart from it, what may not."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from ggdp.accounting import Bounds
 from ggdp.distributions import GeneralizedGaussian
 from ggdp.distributions.generalized_gaussian import Rng
 from ggdp.mechanisms import Adjacency
-from ggdp.reporting.privacy_records import bounds_record
+from ggdp.reporting.privacy_records import SEED_CAVEAT, bounds_record
 from ggdp.selection import (
     ConfidentGGNMax,
     DataDependentEpsilon,
@@ -72,6 +73,7 @@ class PateStudy:
         gaps: votes between the first and the second class of each query. Private.
         expected_utility: mean probability that the plurality wins. Private.
         accuracy: against the truth, where it is known. As private as the truth.
+        seeded: whether the noise came from a seed, in which case nothing here may be published.
     """
 
     target: PateTarget
@@ -82,6 +84,7 @@ class PateStudy:
     gaps: NDArray[np.int64]
     expected_utility: float
     accuracy: float | None
+    seeded: bool = False
 
     @property
     def noises(self) -> dict[str, GeneralizedGaussian]:
@@ -92,23 +95,26 @@ class PateStudy:
         return {"votes": aggregator.noise} if isinstance(aggregator, GGNMax) else {}
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, publishable and private apart."""
-        target = self.target
+        """Plain data for JSON; what must not be published is under `private`, and nowhere else."""
+        target, labelling = self.target, self.labelling
         return {
-            "publishable": {
-                "queries": len(self.labelling.labels),
-                "answered": self.labelling.num_answered,
-                "abstained": self.labelling.num_abstained,
-                "most_answers": self.labelling.most_answers,
-                "threshold": target.threshold,
-                "adjacency": str(target.adjacency),
-                "target": {"epsilon": target.epsilon, "delta": target.delta},
-                "achieved": {"epsilon": bounds_record(self.achieved), "delta": target.delta},
-                "noise": {
-                    name: {"beta": noise.beta, "scale": noise.scale, "std": noise.std}
-                    for name, noise in self.noises.items()
-                },
+            "epsilon": bounds_record(self.achieved),
+            "delta": target.delta,
+            "method": self.achieved.method,
+            "target_epsilon": target.epsilon,
+            "adjacency": str(target.adjacency),
+            "teachers": self.num_teachers,
+            "queries": len(labelling.labels),
+            "answered": labelling.num_answered,
+            "abstained": labelling.num_abstained,
+            "most_answers": labelling.most_answers,
+            "threshold": target.threshold,
+            "noise": {
+                name: {"beta": noise.beta, "scale": noise.scale, "std": noise.std}
+                for name, noise in self.noises.items()
             },
+            "seeded": self.seeded,
+            "caveats": [SEED_CAVEAT] if self.seeded else [],
             "private": {
                 "data_dependent_epsilon": self.data_dependent.value,
                 "caveat": self.data_dependent.caveat,
@@ -118,16 +124,29 @@ class PateStudy:
         }
 
 
+NUM_PROGRESS_STEPS = 4
+
+
 def pate_study(
-    votes: Votes, target: PateTarget, *, truth: NDArray[np.int64] | None = None, rng: Rng | None = None
+    votes: Votes,
+    target: PateTarget,
+    *,
+    truth: NDArray[np.int64] | None = None,
+    rng: Rng | None = None,
+    on_progress: Callable[[str], None] = lambda step: None,
 ) -> PateStudy:
-    """Calibrate, label, account both ways."""
-    labelling = target.aggregator(votes.num_queries).label(votes, most_answers=target.most_answers, rng=rng)
+    """Calibrate, label, account both ways; `on_progress` hears of each step. A given `rng` is a seed."""
+    on_progress("calibrating the noise")
+    calibrated = target.aggregator(votes.num_queries)
+    on_progress("labelling")
+    labelling = calibrated.label(votes, most_answers=target.most_answers, rng=rng)
+    on_progress("chances of winning")
     ranked = -np.sort(-votes.counts, axis=1)
     gaps = ranked[:, 0] - ranked[:, 1] if votes.num_classes > 1 else ranked[:, 0]
     aggregator = labelling.aggregator
     noise = aggregator.noise if isinstance(aggregator, GGNMax | ConfidentGGNMax) else None
     utility = float(np.mean(hardmax_utility(votes.counts, noise))) if noise is not None else float("nan")
+    on_progress("accounting")
     accuracy = None if truth is None or labelling.num_answered == 0 else labelling.accuracy(truth)
     return PateStudy(
         target=target,
@@ -138,4 +157,5 @@ def pate_study(
         gaps=gaps,
         expected_utility=utility,
         accuracy=accuracy,
+        seeded=rng is not None,
     )

@@ -1,14 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers about privacy as plain data, with everything they depend on beside them."""
+"""Answers about privacy as plain data, with everything they depend on beside them.
+
+Every record of the command line has one shape, {"kind", "version", ..., "results": [...]}, which
+`record.schema.json` describes: `kind` is the command, `results` a list, and `epsilon`, wherever it stands,
+the three numbers of certified bounds; an epsilon that was asked for is `target_epsilon`.
+"""
 
 import math
 from dataclasses import dataclass
 from typing import Any
 
+from ggdp import version
 from ggdp.accounting import Bounds
 from ggdp.calibration import Calibrated
 from ggdp.calibration.calibrated import run_of
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Mechanism
+
+SEED_CAVEAT = "noise from a seed can be removed by whoever knows or guesses it: this output is not private"
 
 
 @dataclass(frozen=True)
@@ -48,6 +56,11 @@ class Run:
         return {name: "inf" if value == math.inf else value for name, value in named.items()}
 
 
+def record_of(kind: str, results: list[dict[str, Any]], **shared: Any) -> dict[str, Any]:
+    """The record of a command: its results, and what all of them share."""
+    return {"kind": kind, "version": version(), **shared, "results": results}
+
+
 def bounds_record(bounds: Bounds) -> dict[str, float | None]:
     """The three numbers; an upper bound that is infinite is null, because JSON has no infinity."""
     numbers = {"lower": bounds.lower, "estimate": bounds.estimate, "upper": bounds.upper}
@@ -61,7 +74,12 @@ def epsilon_record(run: Run, delta: float, answer: Bounds) -> dict[str, Any]:
 
 def delta_record(run: Run, epsilon: float, answer: Bounds) -> dict[str, Any]:
     """delta of a run at an epsilon."""
-    return {"delta": bounds_record(answer), "epsilon": epsilon, "method": answer.method, **run.to_dict()}
+    return {
+        "delta": bounds_record(answer),
+        "target_epsilon": epsilon,
+        "method": answer.method,
+        **run.to_dict(),
+    }
 
 
 def curve_record(run: Run, deltas: list[float], answers: list[Bounds]) -> dict[str, Any]:
@@ -77,12 +95,7 @@ def calibration_record(found: Calibrated, epsilon: float, adjacency: Adjacency) 
     """What a calibration found, what it was asked for, and what it achieves."""
     run = Run(found.step, found.rate, found.steps, adjacency)
     return {
-        **run.to_dict(),
-        "target": {"epsilon": epsilon, "delta": found.delta},
-        "achieved": {
-            "epsilon": bounds_record(found.achieved),
-            "delta": found.delta,
-            "method": found.achieved.method,
-        },
+        **epsilon_record(run, found.delta, found.achieved),
+        "target_epsilon": epsilon,
         "sharp": found.sharp,
     }

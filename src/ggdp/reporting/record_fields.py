@@ -77,6 +77,13 @@ class Fields:
         arguments.instance(self._named(name), value, dict)
         return Fields(value, self._named(name))
 
+    def values(self, name: str) -> list[float]:
+        """A list of finite numbers, at least one."""
+        found = self._list(name)
+        if not found:
+            raise ValueError(f"{self._named(name)} must hold at least one number, got an empty list")
+        return [arguments.real(f"{self._named(name)}[{at}]", one) for at, one in enumerate(found)]
+
     def texts(self, name: str) -> tuple[str, ...]:
         """A list of texts."""
         numbered = enumerate(self._list(name))

@@ -26,13 +26,14 @@ class Report:
     Attributes:
         title: what was done.
         guarantee: what is promised; None where nothing is, for
-        no_guarantee: this reason.
+        no_guarantee: this reason; empty where there is nothing to promise, because no data are involved.
         settings: everything the promise depends on.
         proved: what is certified, and how.
         estimated: what is not.
         warnings: what the reader must not miss.
         private: what must not be published, by name; shown in a box of its own.
         private_note: why.
+        private_pictures: in the same box.
         pictures: drawn on demand, each with a caption.
     """
 
@@ -45,6 +46,7 @@ class Report:
     warnings: tuple[str, ...] = ()
     private: Mapping[str, str] = field(default_factory=dict)
     private_note: str = ""
+    private_pictures: tuple[Picture, ...] = ()
     pictures: tuple[Picture, ...] = ()
 
 

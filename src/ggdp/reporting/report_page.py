@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report of one's own run: one HTML file that needs nothing beside it."""
+"""The pages of reports: HTML files that need nothing beside them, from a phone's width up."""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -7,13 +7,14 @@ from html import escape
 
 from ggdp.reporting import canvas
 from ggdp.reporting.guarantee import FALSE_ALARMS
-from ggdp.reporting.report import Report
+from ggdp.reporting.report import Picture, Report
 from ggdp.reporting.rounding import rounded_up
 
 _STYLE = """
 :root { color-scheme: light; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 56rem; margin: 2rem auto; padding: 0 1rem; }
-table { border-collapse: collapse; margin: 1rem 0; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 56rem; margin: 2rem auto; padding: 0 1rem;
+  overflow-wrap: anywhere; }
+table { border-collapse: collapse; margin: 1rem 0; display: block; overflow-x: auto; overflow-wrap: normal; }
 th, td { padding: .3rem .8rem; border-bottom: 1px solid #ccc; text-align: left; vertical-align: top; }
 section.guarantee { border: 2px solid #0072B2; border-radius: .4rem; padding: 0 1.2rem; background: #f3f8fc; }
 section.warning { border: 3px solid #b34700; padding: 0 1.2rem; margin: 0 0 1rem; background: #fff3e8; }
@@ -29,13 +30,19 @@ figcaption { color: #555; }
 def report_page(reports: Sequence[Report], source: str, version: str) -> str:
     """All runs of a record on one page; `source` is the name of the record's file."""
     more = f", and {len(reports) - 1} more" if len(reports) > 1 else ""
+    body = f"""{"<hr>".join(map(_run, reports))}
+<p class="foot">From {escape(source)}. Made by ggdp {escape(version)}.</p>"""
+    return html_page(f"{reports[0].title}{more}", body)
+
+
+def html_page(title: str, body: str) -> str:
+    """A whole page around this HTML."""
     return f"""<!DOCTYPE html>
 <html lang="en">
-<head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>{escape(reports[0].title)}{more}</title><style>{_STYLE}</style></head>
+<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)}</title><style>{_STYLE}</style></head>
 <body>
-{"<hr>".join(map(_run, reports))}
-<p class="foot">From {escape(source)}. Made by ggdp {escape(version)}.</p>
+{body}
 </body>
 </html>
 """
@@ -49,7 +56,7 @@ def _run(report: Report) -> str:
 {_table(report.settings)}
 {_listed("What is proved", report.proved)}
 {_listed("What is measured, estimated or not covered", report.estimated)}
-{"".join(_figure(canvas.png(draw()), caption) for draw, caption in report.pictures)}
+{figures(report.pictures)}
 {_private(report)}</article>
 """
 
@@ -58,6 +65,8 @@ def _guarantee(report: Report) -> str:
     guarantee = report.guarantee
     if guarantee is None:
         why = escape(report.no_guarantee)
+        if not why:
+            return ""
         return f'<section class="warning"><h2>No guarantee</h2><p>{why}</p></section>'
     sentences = "".join(f"<p>{escape(sentence)}</p>" for sentence in guarantee.sentences())
     rows = {
@@ -80,7 +89,7 @@ def _private(report: Report) -> str:
     return (
         '<section class="private"><h2>PRIVATE: do not publish</h2>'
         f"<p>{escape(report.private_note)} The same goes for everything else in this box; cut it out before "
-        f"the page leaves the house.</p>{_table(report.private)}</section>"
+        f"the page leaves the house.</p>{_table(report.private)}{figures(report.private_pictures)}</section>"
     )
 
 
@@ -93,6 +102,11 @@ def _listed(title: str, lines: Sequence[str]) -> str:
 def _table(rows: Mapping[str, str], head: str = "") -> str:
     body = "".join(f"<tr><th>{escape(name)}</th><td>{escape(text)}</td></tr>" for name, text in rows.items())
     return f"<table>{head}{body}</table>"
+
+
+def figures(pictures: Sequence[Picture]) -> str:
+    """Pictures with their captions, drawn now."""
+    return "".join(_figure(canvas.png(draw()), caption) for draw, caption in pictures)
 
 
 def _figure(image: bytes, caption: str) -> str:

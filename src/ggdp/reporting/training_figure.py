@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The picture of a training run: accuracy and epsilon against the epoch."""
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from ggdp.reporting import canvas
@@ -28,7 +29,8 @@ def training_figure(record: dict[str, Any]) -> "Figure":
     )
     score.legend(frameon=False, loc="lower right")
     score.set_ylabel("test accuracy (%)")
-    cost.plot(epochs, [row["epsilon"] for row in rows], marker=marker, **style)
+    spent = [row["epsilon"]["upper"] for row in rows]
+    cost.plot(epochs, [math.nan if upper is None else upper for upper in spent], marker=marker, **style)
     if record["target_epsilon"] is not None:
         cost.axhline(record["target_epsilon"], color=canvas.COLOURS[1], linewidth=1.0, label="budget")
     cost.set_ylim(bottom=0.0)

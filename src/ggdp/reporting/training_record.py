@@ -4,17 +4,18 @@
 import math
 import platform
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ggdp import version
+from ggdp.accounting import Bounds
 from ggdp.mechanisms import Adjacency
+from ggdp.reporting.privacy_records import SEED_CAVEAT, bounds_record
 
 if TYPE_CHECKING:
-    from ggdp.training.report import FitReport
+    from ggdp.training.report import EpochRow, FitReport
     from ggdp.training.tasks import Task
 
-KIND = "training run"
-SEED_CAVEAT = "noise from a seed can be removed by whoever knows it: this model is not private"
 CHOICE_CAVEAT = (
     "choosing settings, or the best epoch, by the test score is not part of epsilon; the score itself is "
     "computed on data that training does not see"
@@ -22,20 +23,26 @@ CHOICE_CAVEAT = (
 
 
 def training_record(
-    task: "Task", report: "FitReport", asked: Mapping[str, Any], *, seeded: bool, synthetic: bool
+    task: "Task",
+    report: "FitReport",
+    spent: Bounds,
+    asked: Mapping[str, Any],
+    *,
+    seeded: bool,
+    synthetic: bool,
 ) -> dict[str, Any]:
-    """The record of a finished run, for JSON: a summary, then `plan` and `rows` as the run reported them.
+    """The result of a finished run, for JSON: a summary, then `plan` and `rows` as the run reported them.
 
     Args:
         task: what was trained.
         report: what `fit` returned.
+        spent: epsilon at the end of the run.
         asked: the command's options that a reader needs to repeat the run.
         seeded: whether noise came from a seed, in which case nothing here is private.
         synthetic: whether the data were made up.
     """
     plan = report.plan
     return {
-        "kind": KIND,
         "task": task.name,
         "synthetic": synthetic,
         "seeded": seeded,
@@ -43,7 +50,7 @@ def training_record(
         "adjacency": str(Adjacency.ADD_REMOVE),
         "delta": plan.delta,
         "target_epsilon": plan.max_epsilon,
-        "epsilon": {"lower": report.last.epsilon_lower, "upper": report.last.epsilon},
+        "epsilon": bounds_record(spent),
         "beta": plan.noise.beta,
         "scale": plan.noise.scale,
         "noise_multiplier": plan.noise_multiplier,
@@ -55,8 +62,19 @@ def training_record(
         "best": {"epoch": report.best.epoch, "accuracy": report.best.score},
         "seconds": report.last.seconds,
         **_plain(report.to_dict()),
+        "rows": [_row(row) for row in report.rows],
         "caveats": [*task.caveats, CHOICE_CAVEAT, *([SEED_CAVEAT] if seeded else [])],
         "versions": _versions(),
+    }
+
+
+def _row(row: "EpochRow") -> dict[str, Any]:
+    """An epoch, with its epsilon as bounds; a row has no estimate between them."""
+    plain = {name: value for name, value in asdict(row).items() if name != "epsilon_lower"}
+    upper = row.epsilon if math.isfinite(row.epsilon) else None
+    return plain | {
+        "epsilon": {"lower": row.epsilon_lower, "estimate": None, "upper": upper},
+        "score": None if math.isnan(row.score) else row.score,
     }
 
 

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from ggdp.mechanisms import AdditiveNoise
 from ggdp.reporting.answer_report import one_pair
-from ggdp.reporting.certified_number import CertifiedNumber
+from ggdp.reporting.certified_number import CertifiedNumber, certified_number
 from ggdp.reporting.noisy_steps import extended, noise_in, norm_of
+from ggdp.reporting.privacy_records import SEED_CAVEAT
 from ggdp.reporting.record_fields import Fields
 from ggdp.reporting.report import NO_BOUND, SEEDED, Picture, Report, detection_picture
-from ggdp.reporting.training_record import CHOICE_CAVEAT, SEED_CAVEAT
+from ggdp.reporting.training_record import CHOICE_CAVEAT
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,8 +30,8 @@ def training_report(record: Fields) -> Report:
     step, delta = _step_in(plan), plan.real("delta", least=0.0, most=1.0)
     rows = [_row(row, plan.whole("steps", least=1)) for row in record.listed("rows")]
     last = rows[-1]
-    _check_summary(record, last["epsilon"], delta)
-    bounds = CertifiedNumber("epsilon", last["epsilon"], last["epsilon_lower"])
+    bounds: CertifiedNumber = last["epsilon"]
+    _check_summary(record, bounds.upper, delta)
     promise = None if seeded else one_pair(bounds.upper, delta, record.adjacency())
     made_up = (_MADE_UP,) if record.truth("synthetic") else ()
     return Report(
@@ -57,20 +58,18 @@ def _step_in(plan: Fields) -> AdditiveNoise:
 
 
 def _row(row: Fields, planned: int) -> dict[str, Any]:
-    epsilon = row.real("epsilon", least=0.0)
     return {
         "epoch": row.whole("epoch", least=1),
         "steps": row.whole("steps", most=planned),
-        "epsilon": epsilon,
-        "epsilon_lower": row.real("epsilon_lower", most=epsilon),
+        "epsilon": certified_number("epsilon", row.inside("epsilon")),
         "score": row.real("score", least=0.0, most=1.0),
     }
 
 
-def _check_summary(record: Fields, epsilon: float, delta: float) -> None:
+def _check_summary(record: Fields, epsilon: float | None, delta: float) -> None:
     """Refuse a record that has lost its last rows: it would promise too much."""
-    if record.holds("epsilon") and record.inside("epsilon").value("upper") != epsilon:
-        told = record.inside("epsilon").value("upper")
+    told = record.inside("epsilon").content.get("upper")
+    if told != epsilon:
         raise ValueError(f"epsilon.upper must be {epsilon!r}, as in the last of rows, got {told!r}")
     if record.holds("delta") and record.value("delta") != delta:
         raise ValueError(f"delta must be {delta!r}, as in plan, got {record.value('delta')!r}")
@@ -101,7 +100,7 @@ def _course_picture(record: Fields, step: AdditiveNoise, rows: Sequence[dict[str
     # Only what was checked is drawn: the record's own summary says the same things a second time.
     plan, best = record.inside("plan"), max(rows, key=lambda row: row["score"])
     shown = {
-        "rows": rows,
+        "rows": [row | {"epsilon": {"upper": row["epsilon"].upper}} for row in rows],
         "best": {"epoch": best["epoch"], "accuracy": best["score"]},
         "beta": step.noise.beta,
         "target_epsilon": plan.real("max_epsilon", above=0.0) if plan.holds("max_epsilon") else None,

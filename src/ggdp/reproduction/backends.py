@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from ggdp import arguments
+from ggdp.reproduction.experiment import lacking_line
 
 _NO_GPU = "a cell that needs a GPU cannot run here: no worker has one"
 _CONNECT_SECONDS = 10.0  # a cluster that is there answers at once
@@ -153,7 +154,7 @@ def crew(workers: Workers, *, with_gpu: bool = True) -> Iterator[Crew]:
 
 @contextlib.contextmanager
 def _dask_client(workers: Workers) -> Iterator[Any]:
-    dask = _installed("distributed", "backend dask needs Dask; try pip install 'ggdp[dask]'")
+    dask = _installed("distributed", workers.backend)
     if workers.cluster is not None:
         with _found(workers):
             client = dask.Client(workers.cluster, set_as_default=False, timeout=_CONNECT_SECONDS)
@@ -161,7 +162,10 @@ def _dask_client(workers: Workers) -> Iterator[Any]:
             yield client
         return
     with (
-        dask.LocalCluster(n_workers=workers.jobs, threads_per_worker=1, dashboard_address=":0") as cluster,
+        # Whoever reaches a scheduler can run code on its workers: it listens to this machine alone.
+        dask.LocalCluster(
+            n_workers=workers.jobs, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0"
+        ) as cluster,
         dask.Client(cluster, set_as_default=False) as client,
     ):
         yield client
@@ -170,7 +174,7 @@ def _dask_client(workers: Workers) -> Iterator[Any]:
 @contextlib.contextmanager
 def _ray(workers: Workers) -> Iterator[Any]:
     """Start Ray, or find it."""
-    ray = _installed("ray", "backend ray needs Ray; try pip install 'ray[default]'")
+    ray = _installed("ray", workers.backend)
     if ray.is_initialized():
         yield ray
         return
@@ -220,11 +224,11 @@ def _wanted(backend: BackendName) -> str:
     return "auto or the address of a running Ray cluster, as HOST:6379 or ray://HOST:10001"
 
 
-def _installed(package: str, otherwise: str) -> Any:
+def _installed(package: str, backend: BackendName) -> Any:
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError:
-        raise ValueError(otherwise) from None
+        raise ValueError(f"backend {backend} {lacking_line([package])}") from None
 
 
 def _gpu_of_this_machine() -> dict[str, Any] | None:

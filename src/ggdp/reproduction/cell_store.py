@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finished cells in a folder, one file each, written whole or not at all."""
 
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ class CellStore:
     Guarantees:
         1. A file is a finished cell: it appears by one rename.
         2. A file is used only for the very cell it was written for, by the same version of ggdp; any other,
-           and any that cannot be read, counts as not there.
+           and any that cannot be read or whose result is not the one that was written, counts as not there.
     """
 
     folder: Path
@@ -43,10 +44,12 @@ class CellStore:
         """The cell's record, or None if it has not been finished."""
         try:
             record = json.loads(self.path(cell).read_text())
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return None
         identity = {**cell.to_dict(), "ggdp": version()}
         if not isinstance(record, dict) or "result" not in record:
+            return None
+        if record.get("digest", _digest(record["result"])) != _digest(record["result"]):
             return None
         return record if {name: record.get(name) for name in identity} == identity else None
 
@@ -58,7 +61,13 @@ class CellStore:
             "ggdp": version(),
             "entropy": list(cell.entropy),
             "seconds": round(seconds, 3),
+            "digest": _digest(result),
             "result": result,
         }
         write_atomically(self.path(cell), json.dumps(record, indent=1, allow_nan=False) + "\n")
         return record
+
+
+def _digest(result: Any) -> str:
+    text = json.dumps(json.loads(json.dumps(result)), sort_keys=True)  # with names as the file has them
+    return hashlib.sha256(text.encode()).hexdigest()[:_NAME_LENGTH]

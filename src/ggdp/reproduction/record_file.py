@@ -2,6 +2,7 @@
 """Read a record from its file, which may be of an earlier version, or of someone else."""
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -53,8 +54,13 @@ def _insides(record: Mapping[str, Any]) -> dict[str, bool]:
         "seconds": all(isinstance(record["seconds"].get(key), (int, float)) for key in ("cells", "in cells")),
         "numbers": isinstance(notes, list) and all(isinstance(note, str) for note in notes),
         "findings": bool(record["findings"]) and all(map(_is_answer, record["findings"])),
-        "pictures": all(isinstance(picture, str) for picture in record["pictures"]),
+        "pictures": all(map(_is_file_beside, record["pictures"])),
     }
+
+
+def _is_file_beside(picture: object) -> bool:
+    """Whether it is the plain name of a file: the page links to it, and must not lead anywhere else."""
+    return isinstance(picture, str) and re.fullmatch(r"[A-Za-z0-9_-]+", picture) is not None
 
 
 def _is_answer(finding: object) -> bool:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run one figure from its configuration to its record and pictures."""
 
-import importlib.util
 import json
 import time
 from collections.abc import Callable
@@ -13,7 +12,7 @@ from ggdp.atomic_file import write_atomically
 from ggdp.reporting import canvas
 from ggdp.reproduction.backends import Workers
 from ggdp.reproduction.data_files import file_digest, first_folder, folder_digest, missing_files
-from ggdp.reproduction.experiment import EXTRAS, Experiment
+from ggdp.reproduction.experiment import Experiment, lacking
 from ggdp.reproduction.measured import measured
 from ggdp.reproduction.record import made_record, record_read
 from ggdp.reproduction.record_file import read_record
@@ -67,11 +66,11 @@ def reproduce(
     settings = experiment.config.chosen(quick)
     is_smaller = quick and experiment.config.has_quick_run
     files = experiment.files(settings)
-    lacking = _missing_packages(experiment) or missing_files(files, place.data)
-    if lacking is None and is_smaller and _holds_a_full_run(place, experiment):
-        lacking = f"a quick run would replace the full one of {_shown(place, experiment)}; give another --out"
-    if lacking is not None:
-        return Skipped(experiment.name, lacking)
+    why = lacking(experiment.packages) or missing_files(files, place.data)
+    if why is None and is_smaller and _holds_a_full_run(place, experiment):
+        why = f"a quick run would replace the full one of {_shown(place, experiment)}; give another --out"
+    if why is not None:
+        return Skipped(experiment.name, why)
     if place.data is not None and files:
         settings["data"] = {file: file_digest(place.data / file) for file in files}
     found = _computed(experiment, settings, place, workers, is_smaller, on_progress)
@@ -162,14 +161,6 @@ def _holds_a_full_run(place: Place, experiment: Experiment) -> bool:
 
 def _shown(place: Place, experiment: Experiment) -> str:
     return repr(str(place.record(experiment.name)))
-
-
-def _missing_packages(experiment: Experiment) -> str | None:
-    absent = [package for package in experiment.packages if importlib.util.find_spec(package) is None]
-    if not absent:
-        return None
-    extras = ",".join(EXTRAS[package] for package in absent)
-    return f"needs {', '.join(absent)}, not installed here; try pip install 'ggdp[{extras}]'"
 
 
 def draw(experiment: Experiment, record: dict[str, Any], folder: Path) -> None:

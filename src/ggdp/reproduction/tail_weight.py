@@ -124,9 +124,9 @@ def _is_less(log_weight: float, other: float) -> bool | None:
 
 
 def _pictures(settings: Settings, numbers: Numbers) -> dict[str, "Figure"]:
-    from ggdp.reporting.outlier_figure import outlier_panels
+    from ggdp.reporting.outlier_figure import outlier_figure
 
-    return {"fig4": outlier_panels([(run["name"], run) for run in numbers["runs"]])}
+    return {"fig4": outlier_figure([(run["name"], run) for run in numbers["runs"]])}
 
 
 EXPERIMENT = Experiment(

@@ -66,12 +66,13 @@ class ArgmaxSimulation:
             "gaps": self.gaps.tolist(),
             "results": [
                 {
-                    "epsilon": epsilon,
+                    "target_epsilon": epsilon,
                     "best_beta": best,
                     "noises": [
                         {
                             "beta": noise.beta,
                             "scale": noise.scale,
+                            "std": noise.std,
                             "area": float(area),
                             "utility": row.tolist(),
                         }
@@ -121,14 +122,18 @@ def simulate_argmax(
     curves = len(epsilons) * len(betas)
     _affordable(curves * len(rising) * num_classes * _FEWEST_EACH)
     histograms = runner_up_histograms(num_classes, rising, num_votes=num_votes, rng=rng)
-    noises, utilities = [], np.empty((len(epsilons), len(betas), len(rising)))
+    noises: list[list[GeneralizedGaussian]] = []
+    utilities = np.empty((len(epsilons), len(betas), len(rising)))
     for row, epsilon in enumerate(epsilons):
-        noises.append(tuple(calibrated_noise(beta, epsilon, delta, queries, adjacency) for beta in betas))
-        for column, noise in enumerate(noises[-1]):
-            on_progress(f"epsilon = {epsilon:g}, beta = {noise.beta:g}")
-            _affordable(curves * evaluations(histograms, noise))
-            utilities[row, column] = hardmax_utility(histograms, noise)
-    return ArgmaxSimulation(rising, tuple(map(float, epsilons)), float(delta), tuple(noises), utilities)
+        noises.append([])
+        for column, beta in enumerate(betas):
+            on_progress(f"epsilon = {epsilon:g}, beta = {beta:.3g}")
+            noises[-1].append(calibrated_noise(beta, epsilon, delta, queries, adjacency))
+            _affordable(curves * evaluations(histograms, noises[-1][-1]))
+            utilities[row, column] = hardmax_utility(histograms, noises[-1][-1])
+    return ArgmaxSimulation(
+        rising, tuple(map(float, epsilons)), float(delta), tuple(map(tuple, noises)), utilities
+    )
 
 
 def _affordable(work: float) -> None:

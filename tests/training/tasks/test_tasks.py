@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Built-in tasks: small files in the published formats, made-up data, models, refusals."""
 
+import contextlib
 import functools
 import pickle
 import struct
@@ -10,7 +11,7 @@ import pytest
 import torch
 from scipy.io import savemat
 
-from ggdp.training.tasks import TASKS, adult, images, load_task
+from ggdp.training.tasks import TASKS, adult, image_files, images, load_task
 
 PARAMETERS = {"digits": 6090, "adult": 4034, "imdb": 1_081_002, "cifar10": 187_210, "svhn": 187_210}
 INPUTS = {"digits": (1, 8, 8), "adult": (123,), "imdb": (256,), "cifar10": (243, 8, 8), "svhn": (243, 8, 8)}
@@ -183,6 +184,14 @@ def image_bytes(number, seed):
     return rng.integers(0, 256, (number, 3, 32, 32), dtype=np.uint8), rng.integers(0, 10, number)
 
 
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"1" * 200_000, b'"' + b"1" * 200_000])
+def test_a_damaged_file_of_adult_is_refused_by_its_name(tmp_path, content):
+    for name in ("adult.data", "adult.test"):
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=r"adult\.data"):
+        load_task("adult", data=tmp_path)
+
+
 def write_cifar(folder, kind):
     """The same six batches in the python version (written as Python 2 did) or the binary version."""
     root = folder / f"cifar-10-batches-{kind}"
@@ -218,8 +227,79 @@ def test_both_versions_of_cifar_give_the_same_task(tmp_path):
 def test_a_batch_that_would_run_code_is_refused(tmp_path):
     write_cifar(tmp_path, "py")
     (tmp_path / "cifar-10-batches-py/test_batch").write_bytes(b"cos\nsystem\n(S'true'\ntR.")
-    with pytest.raises(ValueError, match=r"arrays only, got an object of os\.system"):
+    with pytest.raises(ValueError, match=r"arrays only: it holds an object of os\.system"):
         load_task("cifar10", data=tmp_path)
+
+
+class Forged:
+    """Pickled as a call of this class with these arguments, and then of __setstate__."""
+
+    def __init__(self, kind, arguments, state):
+        self.parts = (kind, arguments, state)
+
+    def __reduce__(self):
+        return self.parts
+
+
+RECONSTRUCT = np.zeros(1, np.uint8).__reduce__()[0]
+FORGED_DTYPE = Forged(np.dtype, ("V8", False, True), (3, "|", None, ("a",), {"a": (1, 2)}, 2**40, 1, 255))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"nothing of the kind",
+        pickle.dumps({b"labels": [1]}),
+        pickle.dumps({b"data": 3, b"labels": [1]}, protocol=2),
+        pickle.dumps({b"data": np.zeros((1, 3072), np.float64), b"labels": [1]}, protocol=2),
+        pickle.dumps({b"data": np.zeros((1, 3072), np.uint8), b"labels": [10**30]}, protocol=2),
+        pickle.dumps({b"data": np.zeros((1, 3072), np.uint8), b"labels": "text"}, protocol=2),
+        pickle.dumps(
+            {b"data": Forged(RECONSTRUCT, (np.ndarray, (0,), b"b"), (1, (2**40,), FORGED_DTYPE, False, b""))}
+        ),
+        b"\x80\x02]r\xff\xff\xff\xff.",  # asks for memory for four billion objects
+        pickle.dumps({b"data": np.zeros((1, 3072), np.uint8), b"labels": [1]}, protocol=2)[:-40],
+    ],
+)
+def test_a_damaged_or_forged_batch_is_refused_in_one_line(tmp_path, content):
+    write_cifar(tmp_path, "py")
+    path = tmp_path / "cifar-10-batches-py/data_batch_2"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="must be a batch of CIFAR-10 with data and labels") as refused:
+        load_task("cifar10", data=tmp_path)
+    assert str(path) in str(refused.value)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_the_arrays_of_a_matlab_file_are_those_that_scipy_wrote(tmp_path, compressed):
+    pixels, labels = (
+        np.arange(32 * 32 * 3 * 2, dtype=np.uint8).reshape(32, 32, 3, 2),
+        np.array([[10.0], [3.0]]),
+    )
+    written = {"note": "text", "X": pixels, "y": labels, "cell": np.array([[1, "a"]], dtype=object)}
+    savemat(tmp_path / "a.mat", written, do_compression=compressed)
+    found = image_files._matlab(tmp_path / "a.mat")
+    np.testing.assert_array_equal(found.pixels, pixels.transpose(3, 2, 0, 1))
+    assert found.labels.tolist() == [0, 3]
+
+
+def test_a_damaged_matlab_file_is_refused_wherever_it_is_cut_or_changed(tmp_path):
+    path = tmp_path / "a.mat"
+    savemat(path, {"X": np.zeros((32, 32, 3, 2), np.uint8), "y": np.ones((2, 1))})
+    good = path.read_bytes()
+    for cut in (0, 5, 127, 130, 150, 200, 3000, len(good) - 30):
+        path.write_bytes(good[:cut])
+        with pytest.raises(ValueError, match=r"a\.mat' must be a MATLAB 5 file with the variables X and y"):
+            image_files._matlab(path)
+    rng = np.random.default_rng(1)
+    for _ in range(300):  # with SciPy's reader some of these end Python
+        content = bytearray(good)
+        for place in rng.integers(120, 220, size=3):
+            content[place] = rng.integers(256)
+        path.write_bytes(content)
+        with contextlib.suppress(ValueError):
+            image_files._matlab(path)
 
 
 @pytest.mark.parametrize(

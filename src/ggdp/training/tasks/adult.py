@@ -9,6 +9,7 @@ column.
 """
 
 import csv
+import io
 from pathlib import Path
 
 import numpy as np
@@ -102,15 +103,18 @@ def encoded(path: Path) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
             names file and line.
     """
     columns, labels = [], []
-    with path.open(newline="", encoding="ascii") as file:
-        for number, fields in enumerate(csv.reader(file, skipinitialspace=True), start=1):
-            if not fields or fields[0].startswith("|"):  # adult.test begins with a comment
-                continue
-            try:
-                columns.append(_row(fields))
-                labels.append(_LABELS[fields[-1].rstrip(".")])
-            except (ValueError, KeyError) as error:
-                raise ValueError(f"line {number} of {str(path)!r} is not a row of Adult: {error}") from None
+    try:
+        rows = list(csv.reader(io.StringIO(path.read_text("ascii"), newline=""), skipinitialspace=True))
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ValueError(f"{str(path)!r} must hold rows of Adult: {error}") from None
+    for number, fields in enumerate(rows, start=1):
+        if not fields or fields[0].startswith("|"):  # adult.test begins with a comment
+            continue
+        try:
+            columns.append(_row(fields))
+            labels.append(_LABELS[fields[-1].rstrip(".")])
+        except (ValueError, KeyError) as error:
+            raise ValueError(f"line {number} of {str(path)!r} is not a row of Adult: {error}") from None
     if not labels:
         raise ValueError(f"{str(path)!r} must hold rows of Adult, got none")
     return np.stack(columns), np.array(labels, dtype=np.int64)
