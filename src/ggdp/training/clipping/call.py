@@ -148,9 +148,13 @@ class SummedCalls(AbstractCall):
 
 @dataclass(frozen=True)
 class Measured:
-    """A call, the norms of its gradients' pieces, and the gradients where keeping them was cheap."""
+    """A call, the norms of its gradients' pieces, and the gradients where keeping them was cheap.
+
+    `found` are the norms as they were computed, `pieces` have what rounding may have taken from them added.
+    """
 
     call: AbstractCall
+    found: list[Tensor]
     pieces: list[Tensor]
     kept: Matrices | None
 
@@ -167,7 +171,7 @@ def measure_all(calls: Sequence[AbstractCall], p: float, workspace: Workspace) -
     products = {call: product for call in calls if (product := call.outer_product) is not None}
     found = dict(zip(products, outer_norms(list(products.values()), p), strict=True)) if products else {}
     return [
-        Measured(call, [found[call]], None) if call in found else measure(call, p, workspace)
+        Measured(call, [found[call]], [found[call]], None) if call in found else measure(call, p, workspace)
         for call in calls
     ]
 
@@ -176,7 +180,7 @@ def measure(call: AbstractCall, p: float, workspace: Workspace) -> Measured:
     """Find the l_p norms of every example's gradient, holding no more than a chunk beside the workspace."""
     pieces = call.closed_norms(p)
     if pieces is not None:
-        return Measured(call, _with_rounding(call, pieces, p), None)
+        return Measured(call, pieces, _with_rounding(call, pieces, p), None)
     columns: list[list[Tensor]] = [[] for _ in call.slots]
     kept: Matrices | None = None
     for start, stop in call.chunks:
@@ -191,7 +195,7 @@ def measure(call: AbstractCall, p: float, workspace: Workspace) -> Measured:
             if place is not matrix:
                 place.copy_(matrix)
     norms = [column[0] if len(column) == 1 else torch.cat(column) for column in columns]
-    return Measured(call, _with_rounding(call, norms, p), kept)
+    return Measured(call, norms, _with_rounding(call, norms, p), kept)
 
 
 def _with_rounding(call: AbstractCall, pieces: list[Tensor], p: float) -> list[Tensor]:

@@ -258,7 +258,7 @@ class ExampleGradients:
             weights = dict.fromkeys(layers, flat)
         if self._tape.is_checked and count > 1:
             with torch.enable_grad():
-                self._check(each, layers, norms, weights, p, set() if bad is None else set(bad.tolist()))
+                self._check(each, layers, weights, p, set() if bad is None else set(bad.tolist()))
         sums = _weighted(layers, weights)
         return _Part(sums, (norms * scale).to(dtype), 0 if bad is None else len(bad))
 
@@ -280,12 +280,12 @@ class ExampleGradients:
         self,
         each: Pass,
         layers: dict[int, list[Measured]],
-        norms: Tensor,
         weights: dict[int, Tensor],
         p: float,
         left_out: set[int],
     ) -> None:
         """Have some examples compared with themselves alone."""
+        norms = combined([piece for group in layers.values() for each in group for piece in each.found], p)
         chosen = [index for index in chosen_examples(len(norms), self.num_steps) if index not in left_out]
         if not chosen:
             return

@@ -24,6 +24,7 @@ from typing import Any, Protocol, cast
 import torch
 from torch import Tensor
 from torch.autograd.graph import Node
+from torch.utils.checkpoint import CheckpointError
 
 from ggdp.training.clipping.refusals import UnsupportedModelError
 
@@ -407,6 +408,7 @@ class Listener(Protocol):
         """Read the loss; whether it comes from this listener's model."""
 
     listening: bool
+    is_checked: bool
 
 
 _listeners: "weakref.WeakSet[Any]" = weakref.WeakSet()
@@ -427,6 +429,15 @@ def _backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any)
         each.listening = True
     try:
         return _plain_backward(tensors, grad_tensors, *args, **kwargs)
+    except CheckpointError as error:
+        if not any(each.is_checked for each in told):
+            raise
+        raise UnsupportedModelError(
+            "activation checkpointing runs layers again by other operations than those of a checked step, "
+            "as it does "
+            "with fused attention that has dropout on a GPU; call the model under "
+            "torch.nn.attention.sdpa_kernel(SDPBackend.MATH), or without dropout in attention"
+        ) from error
     finally:
         for each in told:
             each.listening = False
