@@ -21,6 +21,7 @@ from ggdp import (
     renyi_divergence,
 )
 from ggdp.accounting import moments
+from ggdp.accounting.tilt import TiltPlan
 from ggdp.privacy_loss.dominating import directions
 from pair_oracle import delta_of_two
 
@@ -178,8 +179,9 @@ def test_the_event_of_a_large_loss_bounds_delta_from_below(beta, multiplier, rat
     parts = ((pair, 2),)
     for eps in (0.5, 2.0):
         truth = math.log(delta_of_two(pair, eps))
-        assert moments.log_delta_below(parts, eps) <= truth
-        assert moments.epsilon_below(parts, truth) <= eps * (1.0 + 1e-9)
+        plan = TiltPlan.of(parts)
+        assert moments.log_delta_below(parts, plan, eps) <= truth
+        assert moments.epsilon_below(parts, plan, truth) <= eps * (1.0 + 1e-9)
 
 
 def test_beta_up_to_32_is_accounted_for_and_more_is_refused_with_the_range():

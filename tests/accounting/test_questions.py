@@ -138,7 +138,7 @@ def test_epsilon_at_the_ends_of_delta_is_the_largest_loss_and_nothing():
 
 
 def test_epsilon_at_is_infinite_above_and_finite_below_where_it_is_more_than_is_computed():
-    much = Composed(AdditiveNoise(Gaussian(std=0.02)), times=100)
+    much = Composed(AdditiveNoise(GeneralizedGaussian.from_noise_multiplier(3.0, 0.02, 1.0)), times=100)
     answer = epsilon_at(much, delta=1e-6)
     assert answer.lower <= 2000.0 < answer.upper == math.inf
     lost = Composed(OutcomeProbabilities((0.6, 0.4), (0.0, 1.0)), times=2)  # 0.84 of the losses are infinite

@@ -23,7 +23,7 @@ from ggdp.distributions import Gaussian
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, Mechanism, PoissonSampled
 from ggdp.mechanisms.additive_noise import matched_exponent
 from ggdp.mechanisms.composed import Step
-from ggdp.privacy_loss.dominating import worst_shift
+from ggdp.privacy_loss.dominating import NOISE_MULTIPLIER, worst_shift
 from ggdp.privacy_loss.matched_norm import LEAST_BETA, MOST_BETA, domination, own_norm_stretch
 
 NAME, GAUSSIAN = "score order", "gaussian"
@@ -137,5 +137,8 @@ def _gaussian_number(step: AdditiveNoise, rate: float, adjacency: Adjacency) -> 
     if step.shift is not None:
         length = math.sqrt(math.fsum(count * value**2 for value, count in step.shift))
         return AdditiveNoise(noise, step.sensitivity, shift=((length, 1),)), 0.0, False
-    longer = float(step.dimension) ** max(0.5 - 1.0 / step.p, 0.0)
-    return AdditiveNoise(noise, step.sensitivity * longer), 0.0, False
+    longer = step.sensitivity * float(step.dimension) ** max(0.5 - 1.0 / step.p, 0.0)
+    if noise.std < NOISE_MULTIPLIER.least * longer:
+        return None
+    # Less noise costs more: what is certified for the most that is covered holds for what lies beyond.
+    return AdditiveNoise(Gaussian(min(noise.std, NOISE_MULTIPLIER.most * longer)), longer), 0.0, False

@@ -187,7 +187,7 @@ class _Tail:
 
     @staticmethod
     def of(beta: float, x: Array, shift: float) -> "_Tail":
-        with np.errstate(over="ignore", under="ignore"):
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # 0 times infinity is not used
             exponent = np.abs(x) ** beta
             half = 0.5 * (np.exp(-exponent) if beta == 1.0 else upper(1.0 / beta, exponent))
             mass = np.where(x < 0.0, 1.0 - half, half)

@@ -229,7 +229,7 @@ def test_a_model_with_batch_norm_is_refused_as_opacus_does():
         ({"noise_multiplier": -1.0}, "noise_multiplier must be a number"),
         ({"noise_multiplier": 1e-3}, "noise_multiplier must be a number in"),
         ({"beta": 0.5}, "beta must be a number in"),
-        ({"beta": 9.0}, "beta must be a number in"),
+        ({"beta": 9.0}, "beta must be at most 8 for a vector"),
         ({"beta": math.nan}, "beta must be a number in"),
         ({"norm": 0.5}, "norm must be a number in"),
     ],
