@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from ggdp.torch import make_private
 
-STEPS, ROUNDS = 127, 3
+STEPS, ROUNDS = 127, 7
 
 
 def _table() -> nn.Module:

@@ -3,6 +3,7 @@
 
 import hashlib
 import inspect
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -22,6 +23,9 @@ from ggdp.training.plan import Plan, plan_training
 from ggdp.training.poisson_batches import PoissonBatches, StepClock, check_loader
 from ggdp.training.process_group import ProcessGroup
 from ggdp.training.randomness import Generator, Randomness
+
+_LOG = logging.getLogger("ggdp.training")
+_MANY_PARAMETERS = 1000
 
 
 @dataclass(frozen=True)
@@ -196,6 +200,16 @@ def make_private(
             max_epsilon=max_epsilon,
             alongside=alongside,
         )
+        if plan.p < 2.0 and plan.dimension >= _MANY_PARAMETERS:
+            _LOG.warning(
+                "gradients of %d parameters are clipped in the l_%.4g norm, in which they are up to %.3g "
+                "times as "
+                "long as in l_2; with many parameters norm=2 usually trains better, though its noise is "
+                "larger",
+                plan.dimension,
+                plan.p,
+                plan.dimension ** (1.0 / plan.p - 0.5),
+            )
         accountant = plan.ledger()
         clipping = Clipping(plan.clip_norm, plan.p, per_layer, non_finite)
         randomness, clock = Randomness.of(generator, rank=group.rank), StepClock()
@@ -208,7 +222,9 @@ def make_private(
             rank=group.rank,
             world_size=group.world_size,
         )
-        gradients = ExampleGradients(parts.model, loss_reduction=loss_reduction, batch_first=batch_first)
+        gradients = ExampleGradients(
+            parts.model, loss_reduction=loss_reduction, batch_first=batch_first, self_check=self_check
+        )
     except Exception as error:
         group.agree(error, {})
         raise

@@ -19,7 +19,7 @@ from ggdp.training.clipping.refusals import UnsupportedModelError
 from ggdp.training.clipping.site import Pass
 
 # How many examples are looked at in the first step, and in later ones that are checked.
-_FIRST, _LATER = 4, 1
+_FIRST, _LATER = 3, 1
 
 
 class SelfCheckError(UnsupportedModelError):
@@ -27,8 +27,8 @@ class SelfCheckError(UnsupportedModelError):
 
 
 def is_due(step: int) -> bool:
-    """Whether step number `step`, from 1, is checked: steps 1, 2, 8, 64, and then every 256th."""
-    return step in (1, 2, 8, 64) or step % 256 == 0
+    """Whether step number `step`, from 1, is checked: steps 1, 2, 32, and then every 256th."""
+    return step in (1, 2, 32) or step % 256 == 0
 
 
 def chosen_examples(count: int, step: int) -> list[int]:
