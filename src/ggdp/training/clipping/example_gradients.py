@@ -156,7 +156,7 @@ class ExampleGradients:
             with Recording() as recording:
                 loss = loss_of(*batch)
             whole = self._rehearsed(loss)
-            for index in chosen_examples(count, 1):
+            for index in chosen_examples(count, 1)[0]:
                 alone = tree_map(lambda each, index=index: _row(each, index, count), batch)
                 with Replaying(recording.draws, "the loss", index=torch.tensor(index), num_examples=count):
                     loss = loss_of(*alone)
@@ -286,15 +286,22 @@ class ExampleGradients:
     ) -> None:
         """Have some examples compared with themselves alone."""
         norms = combined([piece for group in layers.values() for each in group for piece in each.found], p)
-        chosen = [index for index in chosen_examples(len(norms), self.num_steps) if index not in left_out]
+        chosen, spare = (
+            [index for index in some if index not in left_out]
+            for some in chosen_examples(len(norms), self.num_steps)
+        )
         if not chosen:
             return
-        with torch.no_grad():
-            only = torch.zeros_like(next(iter(weights.values())))
-            only[chosen] = 1.0
-            sums = _weighted(layers, {layer: each * only for layer, each in weights.items()})
+
+        def share(index: int) -> dict[int, Tensor]:
+            with torch.no_grad():
+                only = torch.zeros_like(next(iter(weights.values())))
+                only[index] = 1.0
+                return _weighted(layers, {layer: each * only for layer, each in weights.items()})
+
         by_slot = {slot: weights[layer] for slot, layer in self._layer_of_slot.items() if layer in weights}
-        check_pass(each, self.parameters, self._names, chosen, Used(norms, by_slot, sums), p)
+        used = Used(norms, by_slot, share)
+        check_pass(each, self.parameters, self._names, chosen, spare, used, p)
 
 
 class _Part(NamedTuple):

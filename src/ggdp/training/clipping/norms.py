@@ -210,18 +210,19 @@ def margin(dtype: torch.dtype, device: torch.device) -> float:
     if dtype == torch.float64:
         return 2.0**-47
     if dtype == torch.float32:
-        return 2.0**-9 if device.type == "cuda" and _may_use_tensor_float_32() else 2.0**-18
+        return 2.0**-9 if device.type == "cuda" and may_use_tensor_float_32() else 2.0**-18
     return 2.0**-6
 
 
 def product_rounding(like: Tensor) -> float:
     """By how much a sum of products may be off, as a share of the sum of the products' sizes."""
-    if like.device.type == "cuda" and like.dtype == torch.float32 and _may_use_tensor_float_32():
+    if like.device.type == "cuda" and like.dtype == torch.float32 and may_use_tensor_float_32():
         return 2.0**-9  # both factors are rounded to 11 bits
     return 8.0 * _TINY_EPS[like.dtype][1]
 
 
-def _may_use_tensor_float_32() -> bool:
+def may_use_tensor_float_32() -> bool:
+    """Whether products of float32 numbers on a GPU may round their factors to 11 bits."""
     try:
         return bool(torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32)
     except RuntimeError:  # set by PyTorch's newer switches, which these do not read
