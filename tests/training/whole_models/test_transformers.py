@@ -286,9 +286,8 @@ _row(
     partial(_bert, "BertForSequenceClassification", 0.0, "sdpa"),
     _tokens_and_classes,
     _classes_inside,
-    "either",
 )
-_row("vit, loss inside", partial(_vit, 0.0, "sdpa"), _images, _classes_inside, "either")
+_row("vit, loss inside", partial(_vit, 0.0, "sdpa"), _images, _classes_inside)
 _row(
     "bert, masked words, loss inside, unequal",
     partial(_bert, "BertForMaskedLM", 0.0, "sdpa"),
@@ -302,7 +301,6 @@ for _name, _model in _LANGUAGE.items():
         partial(_model, 0.0, "sdpa"),
         _tokens_and_labels,
         _loss_inside,
-        "either",
     )
     _row(
         f"{_name}, loss inside, unequal",

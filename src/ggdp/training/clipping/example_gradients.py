@@ -82,6 +82,7 @@ class ExampleGradients:
         self._tape, self._workspace = Tape(model, is_mean=loss_reduction == "mean"), Workspace()
         self._is_checking = self._tape.is_checked = self_check
         self.num_steps = self.num_checks = 0
+        self._targets: set[int] = set()  # of every example, in a mean over targets
         numbers = {parameter: number for number, parameter in enumerate(self.parameters)}
         self._sites = sites_of(model, numbers, self._tape, batch_first=batch_first)
         if not self._sites:
@@ -229,8 +230,8 @@ class ExampleGradients:
                 "cannot be "
                 "checked; call the model itself, or give make_private the module that is called"
             )
-        each.terms.settle()
         p, count = clipping.norm, each.calls[0].num_examples
+        each.terms.settle(self._targets)
         dtype, device = torch.promote_types(self.parameters[0].dtype, torch.float32), each.calls[0].device
         calls = _disjoint(each.calls)
         layers, pieces = self._measured(calls, p)

@@ -19,7 +19,7 @@ import re
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -41,26 +41,33 @@ class LossTerms:
 
     Attributes:
         sizes: For every reduction over the batch, how many numbers each example has in it.
-        pending: Tensors that must hold a number, which is looked at when the device is waited for anyway.
+        pending: How many targets each example has in a mean over targets; looked at when the device is waited
+            for anyway.
     """
 
     sizes: list[float] = field(default_factory=list)
-    pending: list[tuple[Tensor, float]] = field(default_factory=list)
+    pending: list[Tensor] = field(default_factory=list)
 
-    def settle(self) -> None:
-        """Look at what was put off.
+    def settle(self, known: set[int]) -> None:
+        """Look at what was put off: over how many targets of each example the loss is a mean.
+
+        It must be as many for every example of every batch; `known` holds the numbers of the first. A
+        language model that ignores the last position of every sequence passes, one with sequences of
+        different lengths does not.
 
         Raises:
-            UnsupportedModelError: Some targets are left out of the mean (`ignore_index`).
+            UnsupportedModelError: The number of targets depends on the data (`ignore_index`).
         """
-        for tensor, expected in self.pending:
-            found = float(tensor.item())
-            if found != expected:
+        ends = [torch.stack(torch.aminmax(targets)).tolist() for targets in self.pending]
+        if not known:
+            known.update(least for least, _ in ends)
+        for least, most in ends:
+            if least != most or least not in known:
                 raise UnsupportedModelError(
-                    f"the loss is a mean over {found:g} of {expected:g} targets, those that are not "
-                    "ignore_index. "
-                    "That number depends on the other examples of the batch, so that one example changes the "
-                    f"gradients of all others; {_WAY_OUT}"
+                    "the loss is a mean over targets that are not ignore_index, of which examples have "
+                    f"{min(least, *known)} to {max(most, *known)}. Their total depends on the other "
+                    "examples of the "
+                    f"batch, so that one example changes the gradients of all others; {_WAY_OUT}"
                 )
 
 
@@ -109,6 +116,57 @@ def _reaches(root: Node | None, wanted: Callable[[Any], bool]) -> bool:
     return False
 
 
+_OUTPUTS = "ggdp outputs"
+
+
+def mark_output(output: Tensor, token: object) -> None:
+    """Remember on its node that a tensor is an output of the model, known by this token."""
+    if output.grad_fn is not None:
+        cast(dict[str, Any], output.grad_fn.metadata).setdefault(_OUTPUTS, []).append(
+            (output.output_nr, token)
+        )
+
+
+def outputs_used(roots: Sequence[Tensor]) -> list[object]:
+    """The tokens of the outputs that a loss is computed from, and not merely through another output.
+
+    A model that returns its loss and its logits computes one from the other. Of these the loss is used.
+
+    Raises:
+        UnsupportedModelError: An output is used directly, and also to compute another one that is used.
+    """
+    used: dict[object, Node] = {}
+    _collect([(root.grad_fn, root.output_nr) for root in roots], used)
+    if len(used) > 1:
+        inner: dict[object, Node] = {}
+        for node in set(used.values()):
+            _collect(list(node.next_functions), inner)
+        if not used.keys().isdisjoint(inner):
+            raise UnsupportedModelError(
+                "the loss uses an output of the model directly and through another output that was "
+                "computed from it; "
+                "compute the whole loss inside the model, or all of it from the other outputs"
+            )
+    return list(used)
+
+
+def _collect(starts: Sequence[tuple[Node | None, int]], found: dict[object, Node]) -> None:
+    """Go down to the first outputs on every path."""
+    seen: set[tuple[Node, int]] = set()
+    waiting = list(starts)
+    while waiting:
+        node, number = waiting.pop()
+        if node is None or (node, number) in seen:
+            continue
+        seen.add((node, number))
+        marks = cast(dict[str, Any], node.metadata).get(_OUTPUTS, ())
+        tokens = [token for place, token in marks if place == number]
+        if tokens:
+            found.update(dict.fromkeys(tokens, node))
+        else:
+            waiting.extend(node.next_functions)
+
+
 def read_loss(root: Node, tags: RowTags, num_examples: int, *, is_mean: bool) -> LossTerms:
     """Verify that a scalar is a plain mean (or sum) over examples, as the caller was told.
 
@@ -116,7 +174,7 @@ def read_loss(root: Node, tags: RowTags, num_examples: int, *, is_mean: bool) ->
         UnsupportedModelError: It is not, or it cannot be seen.
     """
     reader = _Reader(tags, num_examples, is_mean)
-    reader.scalar(root, 1.0, averaged=False)
+    reader.scalar(root, averaged=False)
     return reader.terms
 
 
@@ -179,6 +237,7 @@ _REDUCING = _names("""
     Amax Amin LinalgVectorNorm Logsumexp Max Mean Median Min Mode Norm Prod Std StdMean Sum Var VarMean
 """)
 _VIEWS = _names("View UnsafeView ReshapeAlias")
+_SAME_NUMBER = _names("Sum Mean Squeeze Unsqueeze Select ToCopy Clone Alias")
 # Losses that reduce over everything themselves: 0 is no reduction, 1 the mean, 2 the sum.
 _FUSED = _names("""
     BinaryCrossEntropy BinaryCrossEntropyWithLogits HuberLoss MseLoss MultiMarginLoss MultilabelMarginLoss
@@ -192,41 +251,26 @@ class _Reader:
         self._known: dict[Node, int | None] = {}
         self.terms = LossTerms()
 
-    def scalar(self, node: Node | None, factor: float, *, averaged: bool) -> None:
+    def scalar(self, node: Node | None, *, averaged: bool) -> None:
         """Go down from the loss, through operations that are linear, to reductions over the batch."""
         if node is None or not node.next_functions or not self._tags.is_below(node):
             return  # a constant, or a parameter (whose use outside of its module is noticed elsewhere)
         name, below = _plain_name(node), [following for following, _ in node.next_functions]
+        carriers = [each for each in below if each is not None and self._tags.is_below(each)]
         if name in _FUSED and _saved(node, "reduction"):
-            return self._reduced(node, factor, averaged, is_mean=_saved(node, "reduction") == 1)
-        if name in ("Sum", "Mean") and not self._is_reduced(below[0]):
-            return self._reduced(node, factor, averaged, is_mean=name == "Mean")
-        if name in ("Add", "Sub", "Neg", "Stack", "Cat"):
-            for each in below:
-                self.scalar(each, factor, averaged=averaged)
-            return None
-        if (
-            name in ("Mul", "Div")
-            and len([each for each in below if each and self._tags.is_below(each)]) == 1
-        ):
-            number, divides = self._number(node), name == "Div"
-            is_size = divides and number == self._num_examples and not averaged
-            carrier = next(each for each in below if each and self._tags.is_below(each))
-            return self.scalar(
-                carrier, factor / number if divides else factor * number, averaged=averaged or is_size
-            )
-        if name in _VIEWS or name in (
-            "Sum",
-            "Mean",
-            "Squeeze",
-            "Unsqueeze",
-            "Select",
-            "ToCopy",
-            "Clone",
-            "Alias",
-        ):
-            return self.scalar(below[0], factor, averaged=averaged)
-        raise _unknown(node)
+            self._reduced(node, averaged, is_mean=_saved(node, "reduction") == 1)
+        elif name in ("Sum", "Mean") and not self._is_reduced(below[0]):
+            self._reduced(node, averaged, is_mean=name == "Mean")
+        elif name in ("Add", "Sub", "Neg", "Stack", "Cat"):
+            for each in carriers:
+                self.scalar(each, averaged=averaged)
+        elif name in ("Mul", "Div") and len(carriers) == 1:
+            is_size = self._number(node) == self._num_examples and name == "Div" and not averaged
+            self.scalar(carriers[0], averaged=averaged or is_size)
+        elif name in _VIEWS | _SAME_NUMBER:
+            self.scalar(below[0], averaged=averaged)
+        else:
+            raise _unknown(node)
 
     def _is_reduced(self, node: Node | None) -> bool:
         """Whether a node lies above all reductions over the batch: everything on it has become one number."""
@@ -268,7 +312,7 @@ class _Reader:
             return float(number)
         raise _unknown(node)
 
-    def _reduced(self, node: Node, factor: float, averaged: bool, *, is_mean: bool) -> None:
+    def _reduced(self, node: Node, averaged: bool, *, is_mean: bool) -> None:
         name = _plain_name(node)
         sizes = (
             _saved(node, "self_sym_sizes") if name in ("Sum", "Mean") else tuple(_saved(node, "self").shape)
@@ -277,7 +321,7 @@ class _Reader:
         if name in ("NllLoss", "NllLoss2D"):
             counted = tuple(_saved(node, "target").shape)
             if is_mean:
-                self._check_targets(node, math.prod(counted))
+                self._check_targets(node)
         elif name in ("MultiMarginLoss", "MultilabelMarginLoss"):
             counted = sizes[:1]
         for each, _ in node.next_functions:
@@ -288,27 +332,28 @@ class _Reader:
                     raise _unknown(node)
                 counted = tuple(sizes[each] for each in dims)
         if (is_mean and averaged) or (is_mean or averaged) != self._is_mean:
+            found, told = ("a sum", "mean") if self._is_mean else ("a mean", "sum")
             found = (
                 "divided by the size of the batch twice"
                 if is_mean and averaged
-                else ("a mean over the batch" if is_mean or averaged else "a sum over the batch")
+                else f"{found} over the batch"
             )
-            told = "mean" if self._is_mean else "sum"
-            other = "sum" if self._is_mean else "mean"
             raise UnsupportedModelError(
-                f"the loss is {found}, and loss_reduction is {told!r}; pass loss_reduction={other!r}, or "
-                f"{_WAY_OUT}"
+                f"the loss is {found}, and loss_reduction is {told!r}; pass the other, or {_WAY_OUT}"
             )
         self.terms.sizes.append(math.prod(counted) / self._num_examples if is_mean else 1.0)
 
-    def _check_targets(self, node: Node, count: int) -> None:
+    def _check_targets(self, node: Node) -> None:
         if _saved(node, "weight") is not None:
             raise UnsupportedModelError(
                 "the loss is a mean with class weights, which divides by the weights of all labels in the "
-                "batch, so "
-                f"that one example changes the gradients of all others; {_WAY_OUT}"
+                f"batch, so that one example changes the gradients of all others; {_WAY_OUT}"
             )
-        self.terms.pending.append((_saved(node, "total_weight"), float(count)))
+        ignored = _signed(_saved(node, "ignore_index"), 0)
+        is_target = _saved(node, "target") != ignored
+        if len(is_target) % self._num_examples:
+            raise _unknown(node)
+        self.terms.pending.append(is_target.reshape(self._num_examples, -1).sum(dim=1))
 
     def _dims(self, node: Node, count: int) -> tuple[int, ...]:
         """The dimensions that a reduction removes."""
@@ -401,16 +446,6 @@ class _Reader:
         return len(after)  # which no shape has: refused
 
 
-class Listener(Protocol):
-    """What is told of a call of backward."""
-
-    def heard(self, roots: Sequence[Tensor], gradients: Any) -> bool:
-        """Read the loss; whether it comes from this listener's model."""
-
-    listening: bool
-    is_checked: bool
-
-
 _listeners: "weakref.WeakSet[Any]" = weakref.WeakSet()
 _plain_backward = torch.autograd.backward
 
@@ -443,8 +478,8 @@ def _backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any)
             each.listening = False
 
 
-def listen(listener: Listener) -> Callable[[], None]:
-    """Tell this listener of every call of backward; call what is returned to stop."""
+def listen(listener: Any) -> Callable[[], None]:
+    """Tell a listener (`site.Tape`) of every call of backward; call what is returned to stop."""
     _listeners.add(listener)
     torch.autograd.backward = _backward
 

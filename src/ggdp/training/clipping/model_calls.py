@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.hooks import RemovableHandle
 
 from ggdp.training.clipping.draws import Recording, Replaying, example_part
-from ggdp.training.clipping.loss_graph import listen
+from ggdp.training.clipping.loss_graph import listen, mark_output
 from ggdp.training.clipping.refusals import (
     UnsupportedModelError,
     batch_norms_of,
@@ -80,8 +80,11 @@ class ModelCall:
         if output.numel() > 1 and dim is not None:
             current.tags.mark(output.grad_fn, dim)
 
+        token = object()
+        mark_output(output, token)
+
         def arrived(cotangent: Tensor) -> None:
-            if self._tape.listening:
+            if self._tape.listening and token in current.outputs_used:
                 if not self._cotangents:
                     current.model_calls.append(self)
                 before = self._cotangents.get(place)

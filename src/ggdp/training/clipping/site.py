@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import Node
 
 from ggdp.training.clipping.call import AbstractCall
-from ggdp.training.clipping.loss_graph import LossTerms, RowTags, is_of, read_loss
+from ggdp.training.clipping.loss_graph import LossTerms, RowTags, is_of, outputs_used, read_loss
 from ggdp.training.clipping.refusals import UnsupportedModelError
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ class Pass:
         model_calls: The calls of the model itself, likewise.
         scale: What makes an example's share of the loss its own loss again: the number of examples where
             the loss is their mean, otherwise 1.
+        outputs_used: The outputs of the model that the loss is computed from, by their tokens.
         tags: Marks those nodes of autograd's graph that have a row per example.
         terms: What was read from the loss.
     """
@@ -45,6 +46,7 @@ class Pass:
         self.model_calls: list[ModelCall] = []
         self.scale: float | None = None
         self.tags = RowTags(owner)
+        self.outputs_used: set[object] = set()
         self.terms = LossTerms()
 
     def handed_over(self) -> "Pass":
@@ -131,6 +133,7 @@ class Tape:
                 "backward for each on its own"
             )
         each, count = concerned[0], concerned[0].num_examples or 0
+        each.outputs_used = set(outputs_used(roots))
         is_mean = self._is_mean and not self.takes_losses
         if count and not self.takes_losses:
             if len(roots) > 1 or gradients is not None or roots[0].numel() != 1:
@@ -138,8 +141,9 @@ class Tape:
                     "backward must start from one scalar loss; if there is a loss for every example, call "
                     "backward(losses) of the private object"
                 )
-            each.terms = read_loss(nodes[0], each.tags, count, is_mean=is_mean)
-            sizes = {size for size in each.terms.sizes if size != 1.0}
+            terms = read_loss(nodes[0], each.tags, count, is_mean=is_mean)
+            each.terms.pending.extend(terms.pending)
+            sizes = {size for size in terms.sizes if size != 1.0}
             if self._sizes is None:
                 self._sizes = sizes
             elif not sizes <= self._sizes:
