@@ -127,12 +127,44 @@ class ExampleGradients:
                 "mean(dim=1)"
             )
         if count:
-            check_rows(losses.grad_fn, self._tape.current.tags, count)
+            try:
+                check_rows(losses.grad_fn, self._tape.current.tags, count)
+            except UnsupportedModelError:  # an operation that is not known; see what it does
+                self._probe(losses)
         self._tape.takes_losses = True
         try:
             torch.autograd.backward(losses.sum())
         finally:
             self._tape.takes_losses = False
+
+    def _probe(self, losses: Tensor) -> None:
+        """Verify that the losses of some examples depend on no other example's rows of the model's outputs.
+
+        Raises:
+            UnsupportedModelError: One does, or cannot be looked at.
+        """
+        for index in chosen_examples(len(losses), 1)[0]:
+            probed: list[tuple[Tensor, int | None]] = []
+            self._tape.probed = probed
+            try:
+                torch.autograd.grad(losses[index], self._tape.anchor, retain_graph=True, allow_unused=True)
+            finally:
+                self._tape.probed = None
+            for cotangent, dim in probed:
+                others = torch.arange(len(losses), device=cotangent.device) != index
+                if dim is None or bool(cotangent.index_select(dim, others.nonzero().flatten()).any()):
+                    raise UnsupportedModelError(
+                        f"the loss of example {index} depends on the model's outputs for other examples, "
+                        "so that one "
+                        "example changes the gradients of others; compute each loss from its own example "
+                        "alone"
+                    )
+            if not probed:
+                raise UnsupportedModelError(
+                    "the losses were not computed from the outputs of the model's last call, or so that it "
+                    "cannot "
+                    "be seen; hand over losses that follow from these outputs"
+                )
 
     def rehearse(self, loss_of: Callable[..., Tensor], *batch: Any) -> None:
         """Compare the gradients of some examples in a batch with those of the same examples alone.

@@ -421,6 +421,14 @@ class _Reader:
         elif name == "Mm":  # by a matrix that holds no examples
             if dim == 0 and len(carried) == 1 and source is node.next_functions[0][0]:
                 return 0
+        elif name == "Index":  # [arange(n), labels] takes one number of every row
+            rows = _saved(node, "indices")[0]
+            if (
+                dim == 0
+                and rows is not None
+                and torch.equal(rows, torch.arange(len(rows), device=rows.device))
+            ):
+                return 0
         elif name == "Cat":
             elsewhere = _signed(_saved(node, "dim"), inner) != dim
             if elsewhere and len({each for each, _ in carried}) == 1:

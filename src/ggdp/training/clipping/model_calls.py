@@ -25,6 +25,23 @@ from ggdp.training.clipping.refusals import (
 from ggdp.training.clipping.site import Tape
 
 
+class _Apart(torch.autograd.Function):
+    """The identity on several outputs, of which one may be computed from another.
+
+    The cotangent of each is then what the loss sends to it, without what comes back through the others. A
+    model that returns its loss beside its logits does not need it, since the loss alone is used.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, *outputs: Tensor) -> tuple[Tensor, ...]:
+        ctx.set_materialize_grads(False)
+        return tuple(output.clone() for output in outputs)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Any) -> Any:
+        return cotangents
+
+
 class ModelCall:
     """One call of the model in training mode.
 
@@ -66,9 +83,14 @@ class ModelCall:
                 "tensors, "
                 "or tuples, lists or dicts of them"
             )
-        for place, leaf in enumerate(leaves):
-            if isinstance(leaf, Tensor) and leaf.requires_grad:
-                leaves[place] = self._watched(leaf, place)
+        places = [
+            place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor) and leaf.requires_grad
+        ]
+        found = [leaves[place] for place in places]
+        if len(found) > 1 and all(output.numel() > 1 for output in found):
+            found = list(_Apart.apply(*found))  # type: ignore[no-untyped-call]
+        for place, output in zip(places, found, strict=True):
+            leaves[place] = self._watched(output, place)
         return tree_unflatten(leaves, structure)
 
     def _watched(self, output: Tensor, place: int) -> Tensor:
@@ -84,7 +106,9 @@ class ModelCall:
         mark_output(output, token)
 
         def arrived(cotangent: Tensor) -> None:
-            if self._tape.listening and token in current.outputs_used:
+            if self._tape.probed is not None:
+                self._tape.probed.append((cotangent, dim))
+            elif self._tape.listening and token in current.outputs_used:
                 if not self._cotangents:
                     current.model_calls.append(self)
                 before = self._cotangents.get(place)

@@ -69,6 +69,9 @@ class Tape:
             leaves nothing here.
         is_alone: Whether the model is being run for single examples, as a check; layers are then their plain
             selves.
+        takes_losses: Whether backward starts from one loss per example.
+        probed: While a single loss is looked at, the cotangents of the model's outputs, with the dimension
+            in which their examples are.
         is_checked: Whether the present pass will be checked that way.
     """
 
@@ -82,6 +85,7 @@ class Tape:
         self.listening = self.is_alone = False
         self.is_checked = True
         self.takes_losses = False
+        self.probed: list[tuple[Tensor, int | None]] | None = None
 
     @property
     def current(self) -> Pass:
