@@ -314,6 +314,25 @@ def test_norms_under_autocast_are_close_to_those_without(p: float) -> None:
     assert all(tensor.dtype == torch.float32 for tensor in found.sums)
 
 
+def test_a_module_without_a_rule_is_run_again_under_the_same_autocast() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale, self.layer = nn.Parameter(torch.ones(8)), nn.Conv1d(3, 8, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return (self.scale * self.layer(x).mean(dim=2))[:, :3]
+
+    torch.manual_seed(0)
+    model, inputs = nn.Sequential(nn.Conv1d(3, 3, 1), Scaled()), torch.randn(5, 3, 6)
+    gradients = ExampleGradients(model)
+    plain = _trained(model, inputs, gradients, WIDE)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = F.cross_entropy(model(inputs), torch.arange(5) % 3)
+    loss.backward()
+    torch.testing.assert_close(gradients.clipped_sum(WIDE).norms, plain.norms, rtol=0.05, atol=0.0)
+
+
 def test_packed_sequences_are_refused() -> None:
     model = nn.LSTM(3, 4, batch_first=True)
     ExampleGradients(model)

@@ -7,9 +7,10 @@ which every draw is kept; `Replaying` is a context in which the draws are handed
 whole or only the part that belongs to one example. A model whose draws cannot be seen this way is refused.
 """
 
+import contextlib
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,6 +39,25 @@ def example_part(tensor: Tensor, like: torch.Size, index: Tensor, num_examples: 
     if tensor.numel() == num_examples * like.numel():
         return tensor.reshape(num_examples, *like).index_select(0, index.reshape(1)).squeeze(0)
     return None
+
+
+class Autocast:
+    """The state of autocast at some moment, to be restored for a second run."""
+
+    def __init__(self) -> None:
+        self.states = [
+            (device, torch.get_autocast_dtype(device))
+            for device in ("cpu", "cuda")
+            if torch.is_autocast_enabled(device)
+        ]
+
+    @contextlib.contextmanager
+    def again(self) -> Iterator[None]:
+        """Run as then."""
+        with contextlib.ExitStack() as stack:
+            for device, dtype in self.states:
+                stack.enter_context(torch.autocast(device, dtype=dtype))
+            yield
 
 
 class _Seen(TorchFunctionMode):

@@ -16,7 +16,7 @@ from torch.func import functional_call, vjp, vmap
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from ggdp.training.clipping.call import AbstractCall, Matrices
-from ggdp.training.clipping.draws import Recording, Replaying
+from ggdp.training.clipping.draws import Autocast, Recording, Replaying
 from ggdp.training.clipping.refusals import UnsupportedModelError
 from ggdp.training.clipping.site import AbstractSite, plain_forward
 
@@ -160,6 +160,7 @@ class Outputs:
     places: list[int]
     draws: list[Tensor]
     before: list[Tensor] = field(default_factory=list)
+    autocast: Autocast = field(default_factory=Autocast)  # as it stands when this is made
 
 
 @dataclass(frozen=True)
@@ -261,7 +262,8 @@ class FunctionalCall(AbstractCall):
 
     def _results(self, values: Gradients, parts: dict[int, Tensor]) -> list[Tensor]:
         """The outputs for some examples or (no parts) the whole batch."""
-        outputs, _ = tree_flatten(self._site.evaluate(values, *self._inputs.arguments(parts)))
+        with self._outputs.autocast.again():
+            outputs, _ = tree_flatten(self._site.evaluate(values, *self._inputs.arguments(parts)))
         return [outputs[place] for place in self._outputs.places]
 
     def _replaying(self, index: Tensor) -> Replaying:

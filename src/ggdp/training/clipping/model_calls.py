@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.hooks import RemovableHandle
 
-from ggdp.training.clipping.draws import Recording, Replaying, example_part
+from ggdp.training.clipping.draws import Autocast, Recording, Replaying, example_part
 from ggdp.training.clipping.loss_graph import listen, mark_output
 from ggdp.training.clipping.refusals import (
     UnsupportedModelError,
@@ -59,7 +59,7 @@ class ModelCall:
     ) -> None:
         self._model, self._tape, self._dim = model, tape, dim
         self.num_examples, self.is_checked = num_examples, is_checked
-        self.autocast = _autocast_states()
+        self.autocast = Autocast()
         self._cotangents: dict[int, Tensor] = {}
         self._leaves: list[Any] = []
         self.recording = Recording()
@@ -149,8 +149,7 @@ class ModelCall:
         args, kwargs = tree_unflatten(self._inputs_of(index, shared), self._structure)
         number = torch.tensor(index)
         with contextlib.ExitStack() as stack:
-            for device, dtype in self.autocast:
-                stack.enter_context(torch.autocast(device, dtype=dtype))
+            stack.enter_context(self.autocast.again())
             stack.enter_context(self._buffers_as_before())
             stack.enter_context(torch.enable_grad())
             self._tape.is_alone = True
@@ -229,14 +228,6 @@ class ModelCall:
                         "of "
                         "the batch (running statistics, say), which would leave without noise; remove it"
                     )
-
-
-def _autocast_states() -> list[tuple[str, torch.dtype]]:
-    return [
-        (device, torch.get_autocast_dtype(device))
-        for device in ("cpu", "cuda")
-        if torch.is_autocast_enabled(device)
-    ]
 
 
 class ModelListener:

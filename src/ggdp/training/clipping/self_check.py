@@ -58,9 +58,11 @@ def tolerance(dtype: torch.dtype, device: torch.device) -> Tolerance:
     """What is allowed in a precision."""
     if dtype == torch.float64:
         return Tolerance(1e-5, 1e-5)
-    if dtype == torch.float32 and not (device.type == "cuda" and may_use_tensor_float_32()):
-        return Tolerance(5e-3, 0.25)
-    return Tolerance(0.1, 0.5)
+    if dtype != torch.float32:
+        return Tolerance(0.45, 0.9)  # eight bits, through dozens of layers
+    return (
+        Tolerance(0.1, 0.5) if device.type == "cuda" and may_use_tensor_float_32() else Tolerance(5e-3, 0.25)
+    )
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ def check_pass(
     # read the inputs agrees.
     places = each.model_calls[0].ambiguous[:4]
     ways = [shared for size in range(len(places) + 1) for shared in itertools.combinations(places, size)]
-    lowered = any(call.autocast for call in each.model_calls)
+    lowered = any(call.autocast.states for call in each.model_calls)
     limits = tolerance(torch.bfloat16 if lowered else parameters[0].dtype, used.norms.device)
     first: UnsupportedModelError | None = None
     for shared in ways:
