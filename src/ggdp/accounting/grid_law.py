@@ -5,17 +5,17 @@ Above, the curve is joined by chords. Its values come from the closed form with 
 are raised before the chords are drawn, so the law dominates in exact arithmetic too; by how much its curve
 lies above the exact chords is recorded, for the sake of the lower bound.
 
-Below, the values are lowered by their errors, and then further, until no chord lies above the curve. A convex
-curve lies above the continuations of the chords of the two neighbouring cells. In the cell between the grid
-points j and j + 1 these two lines meet at a depth
+Below, the values are lowered by their errors, and then further, until no chord lies above the curve. A
+convex curve lies above the continuations of the chords of the two neighbouring cells. In the cell between
+the grid points j and j + 1 these two lines meet at a depth
 
     d_j = (e^h - 1) a b / (a + b),    a = m_j,    b = e^-h m_(j+1),
 
-below the cell's own chord, a share b / (a + b) of the way from x_j to x_(j+1), where m are the masses of the
-chords' law. The ends of the cell are lowered by (e^h - 1) a^2 b / (a^2 + b^2) and (e^h - 1) a b^2 / (a^2 +
-b^2), which brings the chord down to that point; an end of two cells is lowered by the larger amount. Then the
-lower convex hull of the points is taken. Its kinks lie on the grid, so it is the curve of a law on the grid. Nothing but values of the curve is used, so only their
-errors count.
+below the cell's own chord, a share b / (a + b) of the way from x_j to x_(j+1), where m are the masses of
+the chords' law. The ends of the cell are lowered by (e^h - 1) a^2 b / (a^2 + b^2) and (e^h - 1) a b^2 /
+(a^2 + b^2), which brings the chord down to that point; an end of two cells is lowered by the larger
+amount. Then the lower convex hull of the points is taken. Its kinks lie on the grid, so it is the curve of
+a law on the grid. Nothing but values of the curve is used, so only their errors count.
 """
 
 import math

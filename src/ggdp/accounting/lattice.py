@@ -21,12 +21,12 @@ and times. The difference is O(h^2) and asks for no smoothness. Losses that lie 
 atoms of a Laplace loss, or far closer to it than h, cost nothing.
 
 Lower bound, from a law of its own. Where the coupling is not good enough, a law on a grid whose curve lies
-below the exact one (`accounting.grid_law`) is composed too, and its delta is a lower bound as it is. With curves
-f >= g >= 0 of any two pairs of finite measures, f(x) = E_Q[(P/Q - x)_+], composing either with a pair (P', Q')
-gives E_Q'[r f(x/r)] >= E_Q'[r g(x/r)], r = P'/Q', and f(0) >= g(0) times the P'-mass that Q' does not have: the
-larger curve stays larger, one release at a time, also where masses do not sum to one. The difference of the two
-deltas is that of about h^2 in the variance of every loss, so it grows with the number of releases as the
-variance does, not with its square.
+below the exact one (`accounting.grid_law`) is composed too, and its delta is a lower bound as it is. With
+curves f >= g >= 0 of any two pairs of finite measures, f(x) = E_Q[(P/Q - x)_+], composing either with a
+pair (P', Q') gives E_Q'[r f(x/r)] >= E_Q'[r g(x/r)], r = P'/Q', and f(0) >= g(0) times the P'-mass that Q'
+does not have: the larger curve stays larger, one release at a time, also where masses do not sum to one.
+The difference of the two deltas is that of about h^2 in the variance of every loss, so it grows with the
+number of releases as the variance does, not with its square.
 
 Composition. Masses are tilted by e^{theta t}, so that the transform's rounding is relative to the answer,
 and wrapped to a window W; what wraps is the same one-sided alias sum as (2) of `accounting.contour`, bounded
@@ -52,6 +52,7 @@ _MOST_POINTS = 2**21
 _MOST_CELLS = 400_000
 _LARGE = 600.0  # exponent of the largest factor taken
 _DEEPEST = 700.0
+_FEW = 20  # releases up to which the coupling is good enough, and cheaper than a second law
 _COARSEST = 0.01  # first spacing tried, against the length over which delta falls by a factor e
 
 Laws = Sequence[tuple[GridLaw, int]]
@@ -188,7 +189,8 @@ def _on_grid(
         for (pair, times), span in zip(parts, spans, strict=True)
     ]
     above = compose(laws, saddle, size, spacing)
-    if above.log_delta(saddle.epsilon).ledger.discretization <= tolerance:
+    few = sum(times for _, times in laws) < _FEW
+    if few or above.log_delta(saddle.epsilon).ledger.discretization <= tolerance:
         return above
     dominated = [(law.below, times) for law, times in laws]
     known = [(law, times) for law, times in dominated if law is not None]
