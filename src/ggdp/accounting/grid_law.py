@@ -259,8 +259,8 @@ class _Curve:
         ray, floor = self._ray(left, left_error), self._floor(right_error)
         left, right = left - lowered[: turn + 1], right - lowered[turn:]
         left[:2], right[-3:] = ray[:2], floor[-3:]
-        # a point below one of the two lines is raised to it, so its neighbours are lowered to it: a chord from
-        # there to a point above the line could lie above the curve
+        # a point below one of the two lines is raised to it, so its neighbours are lowered to it: a chord
+        # from there to a point above the line could lie above the curve
         low_left, low_right = _with_neighbours(left <= ray), _with_neighbours(right <= floor)
         left[low_left], right[low_right] = ray[low_left], floor[low_right]
         if low_left[-1]:
