@@ -1,11 +1,15 @@
 """Two engines that check each other: their intervals must meet, and rare splits must change nothing."""
 
 import math
+from dataclasses import replace
 
+import mpmath as mp
+import numpy as np
 import pytest
 
 from ggdp.accounting import contour, lattice, rare
 from ggdp.accounting.curve import crossing
+from ggdp.accounting.grid_law import discretize
 from ggdp.accounting.tilt import TiltPlan, saddle_for_epsilon, saddle_for_log_delta
 from ggdp.privacy_loss.quadrature import CannotCertifyError
 from ggdp.privacy_loss.shift_pair import ShiftPair
@@ -70,3 +74,73 @@ def test_engine_says_so_where_it_cannot_certify():
     plan = TiltPlan.of(parts)
     with pytest.raises(CannotCertifyError):
         contour.draw(parts, plan, saddle_for_log_delta(plan, math.log(1e-3)))
+
+
+def _exact_curve(pair, t):
+    """E_Q[(P/Q - e^t)_+] of the noise up to the cut, at 40 digits."""
+
+    def survival(z, shift):
+        half = mp.gammainc(1 / mp.mpf(pair.beta), abs(z - shift) ** pair.beta, regularized=True) / 2
+        return half if z >= shift else 1 - half
+
+    def density(z, shift):
+        rate = mp.mpf(pair.rate)
+        return (1 - rate) * mp.exp(-(abs(z) ** pair.beta)) + rate * mp.exp(-(abs(z - shift) ** pair.beta))
+
+    def kept(z):
+        rate, x = mp.mpf(pair.rate), mp.exp(t)
+        up, down = ((1 - rate) * survival(z, 0) + rate * survival(z, mp.mpf(s)) for s in (pair.up, pair.down))
+        return up - x * down
+
+    with mp.workdps(40):
+        t = mp.mpf(t)
+        top = mp.mpf(pair.cut) if math.isfinite(pair.cut) else mp.mpf(60)
+        low, high = mp.mpf(-60), top
+        for _ in range(150):
+            z = (low + high) / 2
+            exceeds = mp.log(density(z, pair.up)) - mp.log(density(z, pair.down)) > t
+            low, high = (low, z) if exceeds else (z, high)
+        return kept(low) - kept(top) if math.isfinite(pair.cut) else kept(low)
+
+
+BELOW = [  # pair, spacing, smallest and largest loss of the grid
+    (ShiftPair(2.0, 0.7, -0.7, 1.0), 0.02, -6.0, 9.0),
+    (ShiftPair(2.0, 0.7, 0.0, 0.01), 0.01, -0.02, 3.0),  # losses below zero fill one cell
+    (ShiftPair(4.0, 0.5, -0.5, 1e-6), 0.01, -5.0, 20.0),  # nearly all mass in the cells around zero
+    (ShiftPair(3.0, 0.0, -0.6, 0.3), 0.004, -4.0, 1.0),
+    (ShiftPair(2.0, 0.7, 0.0, 0.01, cut=4.0), 0.01, -0.02, 30.0),
+    (ShiftPair(4.0, 0.5, -0.5, 1e-6, cut=2.5), 0.01, -5.0, 60.0),
+]
+
+
+@pytest.mark.parametrize(("pair", "spacing", "low", "high"), BELOW)
+def test_law_below_lies_below_the_exact_curve_and_close_to_it(pair, spacing, low, high):
+    above = discretize(pair, spacing, low, min(high, pair.supremum), 1e-20)
+    law = above.below
+    assert law is not None
+    last = float(law.loss[law.mass > 0.0][-1])
+    near = np.concatenate([np.linspace(-3.3, 3.3, 23) * spacing, [law.origin]])
+    wide = np.linspace(low - 0.1, last + 3.1 * spacing, 41)
+    closeness = []
+    for t in np.concatenate([near, wide]):
+        found = math.fsum(m * -math.expm1(t - x) for m, x in zip(law.mass, law.loss, strict=True) if x > t)
+        exact = _exact_curve(pair, float(t))
+        assert found <= exact, t
+        if spacing <= t <= 0.7 * last:
+            closeness.append(float(found / exact))
+    assert np.median(closeness) > 0.8
+
+
+@pytest.mark.parametrize(("case", "scale"), [(0, 1), (0, 20), (1, 20), (5, 1)])
+def test_delta_of_the_law_below_lies_below_the_contour_and_close_to_it(case, scale):
+    (((pair, times),), asked) = CASES[case]
+    parts = ((pair, scale * times),)
+    plan = TiltPlan.of(parts)
+    saddle = saddle_for_log_delta(plan, math.log(asked))
+    exact = contour.draw(parts, plan, saddle).log_delta(saddle.epsilon)
+    built = lattice.build(parts, plan, saddle, tolerance=1e-5)
+    assert built.below is not None
+    below = replace(built.below, below=None).log_delta(saddle.epsilon)
+    assert below.lower <= exact.upper
+    assert below.estimate <= exact.upper + 1e-10
+    assert built.log_delta(saddle.epsilon).lower >= exact.upper - 1e-4

@@ -1,9 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The smallest law on a grid of losses that dominates one release: its curve joined by chords.
+"""Two laws on a grid of losses: the smallest that dominates one release, and one that the release dominates.
 
-Values of the curve come from the closed form with their rounding errors. They are raised before the chords
-are drawn, so the law dominates in exact arithmetic too; by how much its curve lies above the exact chords is
-recorded, for the sake of the lower bound.
+Above, the curve is joined by chords. Its values come from the closed form with their rounding errors. They
+are raised before the chords are drawn, so the law dominates in exact arithmetic too; by how much its curve
+lies above the exact chords is recorded, for the sake of the lower bound.
+
+Below, the values are lowered by their errors, and then further, until no chord lies above the curve. A
+convex curve lies above the continuations of the chords of the two neighbouring cells. In the cell between
+the grid points j and j + 1 these two lines meet at a depth
+
+    d_j = (e^h - 1) a b / (a + b),    a = m_j,    b = e^-h m_(j+1),
+
+below the cell's own chord, a share b / (a + b) of the way from x_j to x_(j+1), where m are the masses of
+the chords' law. The ends of the cell are lowered by (e^h - 1) a^2 b / (a^2 + b^2) and (e^h - 1) a b^2 /
+(a^2 + b^2), which brings the chord down to that point; an end of two cells is lowered by the larger
+amount. Then the lower convex hull of the points is taken. Its kinks lie on the grid, so it is the curve of
+a law on the grid. Nothing but values of the curve is used, so only their errors count.
 """
 
 import math
@@ -12,12 +24,13 @@ from functools import cached_property
 
 import numpy as np
 
-from ggdp.privacy_loss.hockey_stick import HockeyStick, far_side, hockey_stick
+from ggdp.privacy_loss.hockey_stick import HockeyStick, Mask, far_side, hockey_stick
 from ggdp.privacy_loss.shift_pair import Array, ShiftPair
 
 _UNIT_ROUNDOFF = 2.0**-53
 _MATTERS = 1e11  # a mass that is all of the answer, in units of one that is negligible
 _SMALLEST = 1e-295  # value of a curve up to which it may be off by as much
+_MOST_ROUNDS = 100  # in which points above their neighbours' chord are dropped
 
 
 @dataclass(frozen=True)
@@ -29,6 +42,7 @@ class GridLaw:
         moved: mean distance, in spacings, from a loss to the nearest grid point; at most a half.
         excess_mass: the curve lies at most this much above the exact chords, or
         excess_factor: at most this share above them.
+        curve: what the law was made from.
     """
 
     origin: float
@@ -40,6 +54,12 @@ class GridLaw:
     moved: float
     excess_mass: float
     excess_factor: float
+    curve: "_Curve | None" = None
+
+    @cached_property
+    def below(self) -> "GridLaw | None":
+        """A law on the same grid that the release dominates; None where the grid is too short for one."""
+        return None if self.curve is None else self.curve.dominated()
 
     @cached_property
     def loss(self) -> Array:
@@ -100,6 +120,7 @@ def discretize(pair: ShiftPair, spacing: float, low: float, high: float, negligi
         moved=curve.moved(),
         excess_mass=excess_mass + negative,
         excess_factor=excess_factor + 48.0 * _UNIT_ROUNDOFF,
+        curve=curve,
     )
 
 
@@ -107,6 +128,7 @@ def discretize(pair: ShiftPair, spacing: float, low: float, high: float, negligi
 class _Curve:
     """Values of a curve in two forms: delta - (1 - x) up to the turn at loss zero, delta from it on."""
 
+    pair: ShiftPair
     origin: float
     first: int
     spacing: float
@@ -136,7 +158,7 @@ class _Curve:
         else:  # both forms must agree at the turn, or all of the left side is off by as much
             left.value[-1] = right.value[0] + math.expm1(t[turn])
             left.error[-1] = right.error[0] + 2.0 * _UNIT_ROUNDOFF * (right.value[0] + spacing)
-        return _Curve(origin, first, spacing, turn, float(t[turn]), ends, left, right)
+        return _Curve(pair, origin, first, spacing, turn, float(t[turn]), ends, left, right)
 
     def masses(self, left: Array, right: Array) -> Array:
         """P-masses x (slope after - slope before) at the grid points.
@@ -149,7 +171,7 @@ class _Curve:
         step = np.concatenate([np.diff(left), np.diff(right)])
         beyond = -float(self.right.slope[-1]) if self.ends else 0.0
         mass = np.append(step / grow, beyond) - np.insert(step / fall, 0, left[0])
-        mass[self.turn] += math.exp(self.t_turn) if self.t_turn <= 0.0 else 0.0
+        mass[self.turn] += math.exp(self.t_turn) if self.t_turn <= 0.0 or self.turn > 0 else 0.0
         return mass
 
     def moved(self) -> float:
@@ -168,3 +190,163 @@ class _Curve:
         # nothing
         total += float(self.left.slope[0]) + (0.0 if self.ends else float(self.right.value[-1]))
         return min(total * math.exp(2.0 * self.spacing), 0.5 * math.exp(self.spacing))
+
+    def dominated(self) -> GridLaw | None:
+        """The law below, on a grid of its own: most of the mass may lie within one cell, and is worth
+        something only where a grid point lies at its mean.
+        """
+        ends = self.t_turn + (np.array([0, len(self.right.value) - 1]) - [self.turn, 0]) * self.spacing
+        origin = self._meeting()
+        first = min(math.floor((ends[0] - origin) / self.spacing), -4)
+        last = math.floor((ends[1] - origin) / self.spacing)
+        if last < 6 or self.t_turn > 0.0:
+            return None
+        t = np.asarray(origin + np.arange(first, last + 1) * self.spacing, dtype=float)
+        whole = replace(self.pair, cut=math.inf)
+        left, right = far_side(whole, t[: 1 - first]), hockey_stick(whole, t[-first:])
+        return replace(
+            self, origin=origin, first=first, turn=-first, t_turn=origin, left=left, right=right
+        )._hull_law()
+
+    def _meeting(self) -> float:
+        """Where the continuations of the chords on both sides of one point's cells meet: roughly the mean
+        loss of what lies between. The point is moved there, within half a spacing of zero.
+        """
+        whole, h = replace(self.pair, cut=math.inf), self.spacing
+        grow, fall = math.expm1(h), -math.expm1(-h)
+        place = 0.0
+        for _ in range(4):
+            left = far_side(whole, np.array([place - 2.0 * h, place - h])).value
+            right = hockey_stick(whole, np.array([place + h, place + 2.0 * h])).value
+            # both lines at the point, and their slopes times its place
+            rise, drop = (left[1] - left[0]) / fall * math.exp(h), (right[1] - right[0]) / grow * math.exp(-h)
+            at_left, at_right = left[1] + rise * fall, right[0] - drop * grow
+            bottom = math.exp(place) - rise + drop
+            if not bottom > 0.0:
+                return 0.0
+            step = float((at_left - math.expm1(place) - at_right) / bottom)
+            place = float(np.clip(place + math.log1p(max(step, -0.5)), -0.5 * h, 0.5 * h))
+        return place + 1e-9 * abs(place)
+
+    def _hull_law(self) -> GridLaw | None:
+        """Lowered values, their lower convex hull, its masses."""
+        size, turn = self.turn + len(self.right.value), self.turn
+        fall = -math.expm1(-self.spacing)
+        left_error, right_error = (
+            side.error + 8.0 * _UNIT_ROUNDOFF * side.value + 1e-300 for side in (self.left, self.right)
+        )
+        left, right = self.left.value - left_error, self.right.value - right_error
+        # the two forms of the value at the turn differ by rounding
+        apart = abs(math.expm1(self.t_turn))
+        joint = min(float(left[-1]), float(right[0]) + math.expm1(self.t_turn))
+        left[-1], right[0] = joint, joint - math.expm1(self.t_turn)
+        mismatch = 8.0 * _UNIT_ROUNDOFF * (abs(joint) + apart)
+        right_error[0] = 2.0 * (left_error[-1] + right_error[0]) + mismatch
+        error = np.concatenate([left_error[:-1], right_error])
+        # masses at least as large as those of the exact values, whichever way these are off
+        doubt = np.zeros(size)
+        doubt[1:-1] = 4.0 * (error[:-2] + error[1:-1] + error[2:]) / fall
+        doubt[turn] += 32.0 * _UNIT_ROUNDOFF
+        mass = np.maximum(self.masses(left, right), 0.0) + doubt
+        one, other = mass[:-1], math.exp(-self.spacing) * mass[1:]
+        share = one / (one + other)
+        weight = (1.0 + 64.0 * _UNIT_ROUNDOFF) * math.expm1(self.spacing) / (share**2 + (1.0 - share) ** 2)
+        first, second = np.zeros(size), np.zeros(size)  # what the cell right of a point asks for, and left
+        first[:-1] = weight * other * share**2
+        second[1:] = weight * one * (1.0 - share) ** 2
+        lowered = np.maximum(first, second)
+        lone = float(left[-1]) - float(first[turn])
+        ray, floor = self._ray(left, left_error), self._floor(right_error)
+        left, right = left - lowered[: turn + 1], right - lowered[turn:]
+        left[:2], right[-3:] = ray[:2], floor[-3:]
+        # a point below one of the two lines is raised to it, so its neighbours are lowered to it: a chord
+        # from there to a point above the line could lie above the curve
+        low_left, low_right = _with_neighbours(left <= ray), _with_neighbours(right <= floor)
+        left[low_left], right[low_right] = ray[low_left], floor[low_right]
+        if low_left[-1]:
+            right[0] = left[-1] - math.expm1(self.t_turn)
+        raised = low_left[-1] and not lone >= ray[-1]  # the cell right of the turn does not allow that
+        if raised or low_right[0] or not right[0] > floor[0] or not np.all(np.isfinite(ray)):
+            return None
+        hull = self._hull_masses(left, right)
+        if hull is None:
+            return None
+        # less mass at the turn lowers the curve left of it, by more than the two forms differ
+        hull[turn] -= 64.0 * _UNIT_ROUNDOFF + 2.0 * mismatch / fall
+        return GridLaw(
+            origin=self.origin,
+            first=self.first,
+            spacing=self.spacing,
+            mass=np.maximum(hull, 0.0) * (1.0 - 64.0 * _UNIT_ROUNDOFF),
+            infinite=0.0,
+            raised=0.0,
+            moved=0.0,
+            excess_mass=0.0,
+            excess_factor=0.0,
+        )
+
+    def _ray(self, low: Array, error: Array) -> Array:
+        """A line below the curve that the law below begins with, at the points up to the turn.
+
+        The chord of the first two points, continued to both sides, lies below the curve there. Steeper by
+        what the values may be off, it still does on the left, and on the right after it is lowered.
+        """
+        fall, places = -math.expm1(-self.spacing), np.arange(-1, self.turn)
+        doubt = 4.0 * float(error[0] + error[1])
+        rise = (float(low[1] - low[0]) + doubt) / fall
+        with np.errstate(over="ignore", invalid="ignore"):
+            away = np.expm1(places * self.spacing)
+            lost = (2.0 * doubt + 64.0 * _UNIT_ROUNDOFF * abs(rise)) / fall * (1.0 + away[-1])
+            return np.asarray(low[1] - lost + rise * away, dtype=float)
+
+    def _floor(self, error: Array) -> Array:
+        """A line that is taken off the curve at its right end, as the law below ends before the grid does.
+
+        Let E be the noise beyond the last point, or beyond the cut. Leaving E out takes P(E) - x Q(E) off the
+        curve, a line that touches it there. The chord of the two points next to last, both raised, lies above
+        that line from there to the left: it is steeper.
+        """
+        near = float(self.right.value[-2] + error[-2])
+        far = float(self.right.value[-3] + error[-3] + 2.0 * error[-2]) * (1.0 + 256.0 * _UNIT_ROUNDOFF)
+        rise = (far - near) / -math.expm1(-self.spacing)
+        away = (np.arange(len(error)) - (len(error) - 2)) * self.spacing
+        line = (near - rise * np.expm1(away)) * (1.0 - 16.0 * _UNIT_ROUNDOFF)
+        line[-3:-1] = far, near
+        return np.asarray(line, dtype=float)
+
+    def _hull_masses(self, left: Array, right: Array) -> Array | None:
+        """Masses of the lower convex hull of the points, which goes on as its first and last chord.
+
+        A point above the chord of its neighbours is no corner of the hull. All such points are dropped at
+        once, until none is left. A slope times its place is subtracted from the next one before it is
+        multiplied by the small step between the places: rounding is then relative to the curve.
+        """
+        size, turn = self.turn + len(right), self.turn
+        values = np.concatenate([left, right])  # the turn twice, once in either form
+        kept = np.arange(size)
+        for _ in range(_MOST_ROUNDS):
+            place = int(np.searchsorted(kept, turn))
+            step = np.diff(np.concatenate([values[kept[: place + 1]], values[kept[place:] + 1]]))
+            step = np.delete(step, place)
+            with np.errstate(over="ignore", invalid="ignore"):
+                grow = np.expm1(np.diff(kept) * self.spacing)
+                scaled = step / grow
+                mass = np.diff(scaled) - scaled[:-1] * grow[:-1]
+            mass[place - 1] += math.exp(self.t_turn)
+            if not np.all(np.isfinite(mass)) or mass[place - 1] < 0.0:
+                return None
+            drop = mass < 0.0
+            if not drop.any():
+                masses = np.zeros(size)
+                masses[kept[1:-1]] = mass
+                return masses
+            kept = np.concatenate([kept[:1], kept[1:-1][~drop], kept[-1:]])
+        return None
+
+
+def _with_neighbours(low: Mask) -> Mask:
+    """The points that are low or next to one that is."""
+    spread = low.copy()
+    spread[1:] |= low[:-1]
+    spread[:-1] |= low[1:]
+    return spread

@@ -20,6 +20,14 @@ exceed with negligible probability (Chernoff for independent variables in [0, 1]
 and times. The difference is O(h^2) and asks for no smoothness. Losses that lie on the grid, such as the
 atoms of a Laplace loss, or far closer to it than h, cost nothing.
 
+Lower bound, from a law of its own. Where the coupling is not good enough, a law on a grid whose curve lies
+below the exact one (`accounting.grid_law`) is composed too, and its delta is a lower bound as it is. With
+curves f >= g >= 0 of any two pairs of finite measures, f(x) = E_Q[(P/Q - x)_+], composing either with a
+pair (P', Q') gives E_Q'[r f(x/r)] >= E_Q'[r g(x/r)], r = P'/Q', and f(0) >= g(0) times the P'-mass that Q'
+does not have: the larger curve stays larger, one release at a time, also where masses do not sum to one.
+The difference of the two deltas is that of about h^2 in the variance of every loss, so it grows with the
+number of releases as the variance does, not with its square.
+
 Composition. Masses are tilted by e^{theta t}, so that the transform's rounding is relative to the answer,
 and wrapped to a window W; what wraps is the same one-sided alias sum as (2) of `accounting.contour`, bounded
 by Chernoff for the lattice's own moment generating function, which is a finite sum. A transform of depth
@@ -28,7 +36,7 @@ log2(n) of non-negative numbers that sum to one errs by at most 6 log2(n) units 
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -44,6 +52,7 @@ _MOST_POINTS = 2**21
 _MOST_CELLS = 400_000
 _LARGE = 600.0  # exponent of the largest factor taken
 _DEEPEST = 700.0
+_FEW = 20  # releases up to which the coupling is good enough, and cheaper than a second law
 _COARSEST = 0.01  # first spacing tried, against the length over which delta falls by a factor e
 
 Laws = Sequence[tuple[GridLaw, int]]
@@ -76,9 +85,27 @@ class Lattice:
     reach: float
     unlikely: float
     growth: float
+    below: "Lattice | None" = None
 
     def log_delta(self, epsilon: float) -> LogDelta:
-        """Certified log delta at epsilon."""
+        """Certified log delta at epsilon; the lower end is the better one of the coupling and the law
+        below.
+        """
+        found = self._one_law(epsilon)
+        if self.below is None:
+            return found
+        try:
+            lower = self.below._one_law(epsilon).lower
+        except CannotCertifyError:
+            return found
+        if lower > found.upper:
+            raise CannotCertifyError("the law below lies above the law above: arithmetic failed")
+        if not lower > found.lower:
+            return found
+        apart = max(-math.expm1(lower - found.estimate), 0.0)
+        return replace(found, lower=lower, ledger=replace(found.ledger, discretization=apart))
+
+    def _one_law(self, epsilon: float) -> LogDelta:
         index = int(np.searchsorted(self.loss, epsilon, side="right"))
         if not 0 < index < len(self.loss):
             raise CannotCertifyError("epsilon lies outside the lattice's window")
@@ -130,7 +157,7 @@ def build(parts: Parts, plan: TiltPlan, saddle: Saddle, tolerance: float) -> Lat
     finest = crowd * max(1.5 * window / _MOST_POINTS, max(high - low for low, high in spans) / _MOST_CELLS)
     spacing = max(_COARSEST / (saddle.theta + 1.0), finest)
     while True:
-        lattice = _on_grid(parts, spans, saddle, window, _aligned(parts, spacing))
+        lattice = _on_grid(parts, spans, saddle, window, _aligned(parts, spacing), tolerance)
         width = lattice.log_delta(saddle.epsilon).ledger.discretization
         if width <= tolerance or spacing <= finest:
             return lattice
@@ -147,20 +174,36 @@ def _aligned(parts: Parts, spacing: float) -> float:
 
 
 def _on_grid(
-    parts: Parts, spans: Sequence[tuple[float, float]], saddle: Saddle, window: float, spacing: float
+    parts: Parts,
+    spans: Sequence[tuple[float, float]],
+    saddle: Saddle,
+    window: float,
+    spacing: float,
+    tolerance: float,
 ) -> Lattice:
+    """The lattice at one spacing; laws below are composed too where the coupling is not good enough."""
     size = 1 << max(6, math.ceil(math.log2(1.5 * window / spacing)))
     negligible = 1e-11 * math.exp(saddle.log_delta)
     laws = [
         (discretize(pair, spacing, *span, negligible / times), times)
         for (pair, times), span in zip(parts, spans, strict=True)
     ]
-    return compose(laws, saddle, size, spacing)
+    above = compose(laws, saddle, size, spacing)
+    few = sum(times for _, times in laws) < _FEW
+    if few or above.log_delta(saddle.epsilon).ledger.discretization <= tolerance:
+        return above
+    dominated = [(law.below, times) for law, times in laws]
+    known = [(law, times) for law, times in dominated if law is not None]
+    if len(known) < len(laws):
+        return above
+    return replace(above, below=compose(known, saddle, size, spacing))
 
 
 def _moved_at_most(laws: Laws, rare: float) -> tuple[float, float]:
     """k for a sum of independent distances, and log of the probability that it is exceeded."""
     mean = sum(times * law.moved for law, times in laws)
+    if mean == 0.0:
+        return 0.0, -math.inf
     most = float(sum(times for _, times in laws))
     count = max(2.0 * mean, 1.0)
     while count < most and _log_tail(mean, count) > rare:
