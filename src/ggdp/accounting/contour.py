@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from ggdp.accounting.bounds import ErrorLedger
 from ggdp.accounting.curve import LogDelta
-from ggdp.accounting.cut_off import PLANNING_ERROR, characteristic, cut_off
+from ggdp.accounting.cut_off import PLANNING_ERROR, characteristic, cut_off, power_units
 from ggdp.accounting.moments import log_chernoff_constant
 from ggdp.accounting.tilt import Parts, Saddle, TiltPlan
 from ggdp.privacy_loss.panel_error import NODES_PER_PANEL
@@ -167,12 +167,13 @@ def _assemble(
     exponent = np.zeros(count, dtype=np.complex128)
     growth_quadrature, growth_roundoff = np.zeros(count), np.zeros(count)
     mean = log_phi = log_phi_2 = 0.0
+    powers = 8.0 + power_units(count)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         for (_, times), part in zip(parts, nodes, strict=True):
             ratio = characteristic(part.share, part.loss - part.mean, 0.0, step, count)
             exponent += times * np.log(ratio)
             size = np.abs(ratio)
-            slip = part.roundoff[0] + _UNIT_ROUNDOFF * (8.0 + 4.0 * omega * part.deviation)
+            slip = part.roundoff[0] + _UNIT_ROUNDOFF * (powers + 4.0 * omega * part.deviation)
             growth_quadrature += times * np.log1p(part.quadrature[0] / size)
             growth_roundoff += times * np.log1p(slip / size)
             mean += times * part.mean
