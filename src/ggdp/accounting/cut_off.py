@@ -43,6 +43,7 @@ _LONG_LINE = 20_000
 _MANY = 50  # parts beyond which only the telling ones are covered
 _TELLING = 0.8  # of the fall of the product, which these bring about
 _SPARE = 5.0  # log of how much smaller a run is made than the truncation aimed at
+_BULK_ACCURACY = -20.0  # log of the error allowed per panel of a bulk: below the planning error
 _TOLERANCE = 9.0  # log of how much more truncation than aimed at is still taken
 
 
@@ -178,7 +179,15 @@ def _bulks(
     for (pair, _), log_phi, cut in zip(parts, log_phis, cuts, strict=True):
         cut = min(max(cut, 1.01 * pair.up + 1e-3), pair.cut)
         try:
-            bulk = certified_nodes(pair, (saddle.theta,), omega, (float(log_phi),), cut=cut, most_panels=1000)
+            bulk = certified_nodes(
+                pair,
+                (saddle.theta,),
+                omega,
+                (float(log_phi),),
+                cut=cut,
+                most_panels=1000,
+                negligible=_BULK_ACCURACY,
+            )
         except CannotCertifyError:
             bulks.append(None)
             continue
