@@ -35,12 +35,15 @@ from ggdp.privacy_loss.shift_pair import Array
 PLANNING_ERROR = 1e-5
 """How far the planned log phi may lie below the certified one; the caller checks it."""
 
+MANY = 50
+"""Parts beyond which only those that tell are covered."""
+
 _MOST_ENTRIES = 4_000_000  # of the matrices of one product: 64 MB
 _SHORT_LINE = 500  # points up to which a plain line is cheaper than a cover
 _RUN = 48  # cover points per doubling of w
 _FURTHEST = 1e11  # in steps of the line; only a cover goes that far
 _LONG_LINE = 20_000
-_MANY = 50  # parts beyond which only the telling ones are covered
+_FAR_OUT = 1e5  # deviations' worth of w at which a plan is no longer followed
 _TELLING = 0.8  # of the fall of the product, which these bring about
 _SPARE = 5.0  # log of how much smaller a run is made than the truncation aimed at
 _BULK_ACCURACY = -20.0  # log of the error allowed per panel of a bulk: below the planning error
@@ -68,7 +71,7 @@ def cut_off(parts: Parts, plan: TiltPlan, saddle: Saddle, step: float, enough: f
     beyond = _log_far_tail(parts, decays, furthest)
     if furthest <= _SHORT_LINE * step or beyond > enough:
         return furthest, beyond
-    if len(parts) > _MANY:
+    if len(parts) > MANY:
         chosen = _telling(plan, saddle, enough)
         parts, decays, log_phis = [parts[i] for i in chosen], [decays[i] for i in chosen], log_phis[chosen]
         plan = plan.only(chosen)
@@ -76,17 +79,22 @@ def cut_off(parts: Parts, plan: TiltPlan, saddle: Saddle, step: float, enough: f
     return _covered(parts, bulks, decays, saddle, furthest, beyond, enough)
 
 
-def _telling(plan: TiltPlan, saddle: Saddle, enough: float) -> list[int]:
-    """The parts that hold most of -log |chi| where the line is likely to end, those that hold most first."""
+def planned_end(plan: TiltPlan, saddle: Saddle, enough: float) -> tuple[float, Array]:
+    """Where the line is likely to end, roughly, and each part's -log |chi| there."""
     omega = 4.0 / saddle.deviation
     while True:
         held = -plan.times * plan.log_moduli(saddle.theta, omega)
-        if held.sum() > -enough or omega > _FURTHEST / saddle.deviation:
-            break
-        omega *= 1.3
+        if held.sum() > -enough or omega > _FAR_OUT / saddle.deviation:
+            return omega, held
+        omega *= 1.5
+
+
+def _telling(plan: TiltPlan, saddle: Saddle, enough: float) -> list[int]:
+    """The parts that hold most of -log |chi| where the line is likely to end, those that hold most first."""
+    held = planned_end(plan, saddle, enough)[1]
     order = np.argsort(-held, kind="stable")
-    reached = np.cumsum(held[order]) / held.sum()
-    return [int(i) for i in order[: 1 + int((reached < _TELLING).sum())]]
+    reached = np.cumsum(held[order]) / max(held.sum(), 1e-300)
+    return [int(i) for i in order[: 1 + int((reached < _TELLING).sum())][: len(order)]]
 
 
 def characteristic(
