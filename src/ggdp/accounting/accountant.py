@@ -157,8 +157,8 @@ class Accountant:
     ) -> int:
         """How many more times `mechanism` fits: a count that is certified to, up to 10^7 releases in all.
 
-        It is the largest such count where a handful of accounts shows that. Where more would be needed, as for
-        very many releases or where a rare event decides, it may be smaller, and is never larger.
+        It is the largest such count where a handful of accounts shows that. Where more would be needed, as
+        for very many releases or where a rare event decides, it may be smaller, and is never larger.
 
         Args:
             mechanism: What would be released.

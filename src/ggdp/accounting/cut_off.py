@@ -14,8 +14,8 @@ For small sampling rates the tilted loss has a narrow bulk and rare large values
 m1 the mass of noise beyond a cut, |chi| <= (1 - m1) |chi of the bulk| + m1, and only the bulk, whose
 deviation is small, is covered.
 
-Leaving a part out of the product is leaving its factor at 1, which is always a bound. Of many parts only those
-are covered that bring it down most, and on each stretch of the line only as many as make it negligible.
+Leaving a part out of the product is leaving its factor at 1, which is always a bound. Of many parts only
+those are covered that bring it down most, and on each stretch of the line only as many as make it negligible.
 
 `characteristic` evaluates chi on a uniform run as one matrix product: with w_k = w_0 + (a B + b) h, e^{i w_k
 L} = e^{i w_0 L} (e^{i B h L})^a (e^{i h L})^b, so that A B points cost A + B products per node.
@@ -73,7 +73,11 @@ def cut_off(parts: Parts, plan: TiltPlan, saddle: Saddle, step: float, enough: f
         return furthest, beyond
     if len(parts) > MANY:
         chosen = _telling(plan, saddle, enough)
-        parts, decays, log_phis = [parts[i] for i in chosen], [decays[i] for i in chosen], log_phis[chosen]
+        parts, decays, log_phis = (
+            tuple(parts[i] for i in chosen),
+            [decays[i] for i in chosen],
+            log_phis[chosen],
+        )
         plan = plan.only(chosen)
     bulks = _bulks(parts, plan, saddle, log_phis, furthest)
     return _covered(parts, bulks, decays, saddle, furthest, beyond, enough)

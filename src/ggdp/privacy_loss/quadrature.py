@@ -170,7 +170,9 @@ def certified_nodes(
         edges = np.unique(np.append(np.interp(like.edges, like.anchors, anchors), anchors))
     else:
         edges = first_edges(pair, low, high, smallest=math.exp(0.5 * negligible), ratio=6.0)
-    left, right, errors = _refined(pair, edges[:-1], edges[1:], tilts, omega, log_phis, most_panels, negligible)
+    left, right, errors = _refined(
+        pair, edges[:-1], edges[1:], tilts, omega, log_phis, most_panels, negligible
+    )
     errors = tuple(e + end[2] for e, end in zip(errors, ends, strict=True))
     return _nodes_on(pair, left, right, tilts, errors, anchors)
 
@@ -195,12 +197,15 @@ def certified_nodes_of_all(
     like, fresh, group, left = None, 0, 0, most_in_all
     groups = _groups(np.array([pair.beta for pair in pairs]))
     alike = sorted(
-        range(len(pairs)), key=lambda i: (groups[i], pairs[i].up - pairs[i].down, pairs[i].beta, pairs[i].rate)
+        range(len(pairs)),
+        key=lambda i: (groups[i], pairs[i].up - pairs[i].down, pairs[i].beta, pairs[i].rate),
     )
     if len(pairs) > _MANY:  # a few of them tell whether all can be afforded, before all are tried
         few = alike[:: len(pairs) // _FEW]
         some = [pairs[index] for index in few]
-        sample = certified_nodes_of_all(some, tilts, omega, log_phis[few], most_panels=most_panels, negligible=negligible)
+        sample = certified_nodes_of_all(
+            some, tilts, omega, log_phis[few], most_panels=most_panels, negligible=negligible
+        )
         if sum(len(nodes.edges) for nodes in sample) / len(few) * len(pairs) > most_in_all:
             raise CannotCertifyError("the loss oscillates too fast for quadrature")
     for index in alike:
