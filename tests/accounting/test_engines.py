@@ -107,4 +107,4 @@ def test_a_line_through_many_mixed_exponents_agrees_with_the_lattice():
     assert grid.lower <= line.upper
     assert line.lower <= grid.upper
     assert grid.upper - grid.lower < 0.02
-    assert line.estimate == pytest.approx(grid.estimate, abs=1e-6)
+    assert line.estimate == pytest.approx(grid.estimate, abs=1e-4)

@@ -49,9 +49,9 @@ def largest_that_fits(
 def _by_plan(log_excess: Callable[[int], float], planned: Callable[[int], float], most: int) -> int:
     """Evaluate where the plan, corrected by what it was off by, says that fitting ends, and beside it.
 
-    What it is off by is taken as a straight line in log k through the last two evaluations. A plan that has not
-    led to the end after three is joined by two chords of the function itself, and the last evaluation stays
-    a little below the root, so that it is likely to fit.
+    What it is off by is taken as a straight line in log k through the last two evaluations. A plan that has
+    not led to the end after three is joined by two chords of the function itself, and the last evaluation
+    stays a little below the root, so that it is likely to fit.
     """
     low, at_low, high, at_high, value = 0, -math.inf, most + 1, math.inf, 0.0
     seen: list[tuple[float, float]] = []  # log k and what the plan was off by there
