@@ -219,6 +219,31 @@ class TestRemaining:
         assert largest_that_fits(excess, most=10**7) == root
         assert len(asked) == len(set(asked)) <= 60
 
+    @pytest.mark.parametrize("root", [0, 1, 2, 14, 1000, 123_456, 9_999_999])
+    @pytest.mark.parametrize(("steepness", "bias"), [(0.5, 0.0), (0.5, -2.0), (0.1, 0.6), (2.0, 0.6)])
+    def test_a_poor_plan_makes_the_search_say_less_and_not_ask_more(self, root, steepness, bias):
+        asked = []
+
+        def excess(k):
+            asked.append(k)
+            return 0.5 * math.log(k / (root + 0.5))
+
+        found = largest_that_fits(excess, 10**7, lambda k: steepness * math.log(k / (root + 0.5)) + bias)
+        assert 0.7 * root - 1 <= found <= root
+        assert len(asked) <= 5
+        if (steepness, bias) == (0.5, 0.0):
+            assert found == root
+
+    def test_a_search_that_cannot_be_certified_ends(self):
+        asked = []
+
+        def excess(k):
+            asked.append(k)
+            return math.inf
+
+        assert largest_that_fits(excess, 10**7, lambda k: 0.5 * math.log(k / 1e5)) == 0
+        assert len(asked) <= 7
+
     def test_the_search_ends_on_a_cliff(self):
         assert largest_that_fits(lambda k: -math.inf if k <= 54_321 else math.inf, most=10**7) == 54_321
 

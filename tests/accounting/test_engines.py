@@ -9,6 +9,7 @@ import pytest
 
 from ggdp.accounting import contour, lattice, rare
 from ggdp.accounting.curve import crossing
+from ggdp.accounting.cut_off import MANY, characteristic, power_units
 from ggdp.accounting.grid_law import discretize
 from ggdp.accounting.tilt import TiltPlan, saddle_for_epsilon, saddle_for_log_delta
 from ggdp.privacy_loss.quadrature import CannotCertifyError
@@ -144,3 +145,39 @@ def test_delta_of_the_law_below_lies_below_the_contour_and_close_to_it(case, sca
     assert below.lower <= exact.upper
     assert below.estimate <= exact.upper + 1e-10
     assert built.log_delta(saddle.epsilon).lower >= exact.upper - 1e-4
+
+
+def test_powers_are_off_by_no_more_than_they_are_charged():
+    """Against exponentials in extended precision, each of the true phase."""
+    rng = np.random.default_rng(4)
+    loss, share = rng.normal(0.0, 0.02, 60), rng.dirichlet(np.ones(60))
+    first, step, count = 0.0, 0.017, 1500
+    found = characteristic(share, loss, first, step, count)
+    phase = np.multiply.outer(np.arange(count).astype(np.longdouble) * np.longdouble(step), loss)
+    truth = (np.exp(1j * phase) * share).sum(axis=1)
+    charged = 2.0**-53 * (power_units(count) + len(loss) + 4.0 * step * count * np.abs(loss).max())
+    assert np.abs(found - truth).max() <= charged
+    assert charged <= 1e-12
+
+
+def test_a_line_through_many_mixed_exponents_agrees_with_the_lattice():
+    """More parts than are covered on the line: those left out of the cover only make it longer."""
+    rng = np.random.default_rng(8)
+    parts = tuple(
+        (ShiftPair(float(beta), float(up), 0.0, float(rate)), 1)
+        for beta, up, rate in zip(
+            rng.uniform(1.1, 3.5, MANY + 4),
+            rng.uniform(0.2, 0.9, MANY + 4),
+            rng.uniform(0.02, 0.2, MANY + 4),
+            strict=True,
+        )
+    )
+    plan = TiltPlan.of(parts)
+    saddle = saddle_for_log_delta(plan, math.log(1e-5))
+    line = contour.draw(parts, plan, saddle).log_delta(saddle.epsilon)
+    grid = lattice.build(parts, plan, saddle, 1e-4).log_delta(saddle.epsilon)
+    assert line.upper - line.lower < 1e-6
+    assert grid.lower <= line.upper
+    assert line.lower <= grid.upper
+    assert grid.upper - grid.lower < 0.02
+    assert line.estimate == pytest.approx(grid.estimate, abs=1e-4)

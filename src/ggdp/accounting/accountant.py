@@ -155,7 +155,10 @@ class Accountant:
     def remaining(
         self, mechanism: Mechanism, *, epsilon: float | None = None, delta: float | None = None
     ) -> int:
-        """How many more times `mechanism` fits: the largest count certified, up to 10^7 releases in all.
+        """How many more times `mechanism` fits: a count that is certified to, up to 10^7 releases in all.
+
+        It is the largest such count where a handful of accounts shows that. Where more would be needed, as
+        for very many releases or where a rare event decides, it may be smaller, and is never larger.
 
         Args:
             mechanism: What would be released.

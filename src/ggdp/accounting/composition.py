@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 
+import numpy as np
+
 from ggdp.accounting import contour, lattice, moments, rare, top_atom
 from ggdp.accounting.bounds import Bounds, ErrorLedger
 from ggdp.accounting.closed_form import ClosedForm
@@ -126,7 +128,9 @@ def costs_no_more(parts: Parts, target: float, epsilon: float) -> bool:
 
 def _is_zero(parts: Parts, plan: TiltPlan, target: float) -> bool:
     """Whether delta at zero, the distance of the two laws in total variation, is certainly small enough."""
-    if moments.log_total_variation_above(parts) <= target:
+    with np.errstate(divide="ignore"):
+        rough = math.log(plan.times @ np.exp(plan.log_single_deltas(np.zeros(len(parts)))) + _LEAST_DELTA)
+    if rough <= target + 0.1 and moments.log_total_variation_above(parts) <= target:
         return True
     at_zero = saddle_for_epsilon(plan, 0.0)
     if at_zero.log_delta > target + 0.5:  # rough, but clearly above

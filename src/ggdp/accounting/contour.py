@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from ggdp.accounting.bounds import ErrorLedger
 from ggdp.accounting.curve import LogDelta
-from ggdp.accounting.cut_off import PLANNING_ERROR, characteristic, cut_off
+from ggdp.accounting.cut_off import MANY, PLANNING_ERROR, characteristic, cut_off, planned_end, power_units
 from ggdp.accounting.moments import log_chernoff_constant
 from ggdp.accounting.tilt import Parts, Saddle, TiltPlan
 from ggdp.privacy_loss.panel_error import NODES_PER_PANEL
@@ -47,6 +47,7 @@ from ggdp.privacy_loss.shift_pair import Array
 _UNIT_ROUNDOFF = 2.0**-53
 _TRUNCATION = -29.0  # log of the truncation aimed at, relative to delta
 _ALIASING = -32.0  # likewise
+_FEWEST_PANELS = 20  # that a part has, as a rule
 _FEW = 4  # parts that share the budget; more of them have more
 _MOST_PRODUCTS = 6e7  # nodes times line points: about a sixth of a second
 _MOST_IN_ALL, _MOST_EACH = 8e8, 1.2e7  # for several parts, and for very many of them
@@ -133,11 +134,16 @@ def draw(parts: Parts, plan: TiltPlan, saddle: Saddle, effort: float = 1.0) -> L
     relative = saddle.log_delta - (float(plan.times @ log_phis) - theta * saddle.epsilon)
     window, theta_2 = _window(plan, saddle)
     step = 2.0 * math.pi / window
-    omega, log_truncation = cut_off(parts, plan, saddle, step, _TRUNCATION + relative)
-    count = math.ceil(omega / step) + 1
     products = effort * _MOST_PRODUCTS * max(len(parts) / _FEW, 1.0)
     if len(parts) > 1:
         products = min(products, max(_MOST_IN_ALL, _MOST_EACH * len(parts)))
+    enough = _TRUNCATION + relative
+    if len(parts) > MANY:  # the rest takes seconds, and is not begun where its end is known
+        least = planned_end(plan, saddle, enough)[0] / 1.5 / step * len(parts) * _FEWEST_PANELS
+        if least * NODES_PER_PANEL > products:
+            raise CannotCertifyError("the line through so many parts is too long")
+    omega, log_truncation = cut_off(parts, plan, saddle, step, enough)
+    count = math.ceil(omega / step) + 1
     left = int(products / (count * NODES_PER_PANEL))  # panels that all parts may share
     yardsticks = np.stack([log_phis, plan.log_phis(theta_2)], axis=1)
     nodes = certified_nodes_of_all(
@@ -167,12 +173,13 @@ def _assemble(
     exponent = np.zeros(count, dtype=np.complex128)
     growth_quadrature, growth_roundoff = np.zeros(count), np.zeros(count)
     mean = log_phi = log_phi_2 = 0.0
+    powers = 8.0 + power_units(count)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         for (_, times), part in zip(parts, nodes, strict=True):
             ratio = characteristic(part.share, part.loss - part.mean, 0.0, step, count)
             exponent += times * np.log(ratio)
             size = np.abs(ratio)
-            slip = part.roundoff[0] + _UNIT_ROUNDOFF * (8.0 + 4.0 * omega * part.deviation)
+            slip = part.roundoff[0] + _UNIT_ROUNDOFF * (powers + 4.0 * omega * part.deviation)
             growth_quadrature += times * np.log1p(part.quadrature[0] / size)
             growth_roundoff += times * np.log1p(slip / size)
             mean += times * part.mean

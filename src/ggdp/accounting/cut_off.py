@@ -14,8 +14,11 @@ For small sampling rates the tilted loss has a narrow bulk and rare large values
 m1 the mass of noise beyond a cut, |chi| <= (1 - m1) |chi of the bulk| + m1, and only the bulk, whose
 deviation is small, is covered.
 
+Leaving a part out of the product is leaving its factor at 1, which is always a bound. Of many parts only
+those are covered that bring it down most, and on each stretch of the line only as many as make it negligible.
+
 `characteristic` evaluates chi on a uniform run as one matrix product: with w_k = w_0 + (a B + b) h, e^{i w_k
-L} = e^{i w_0 L} e^{i a B h L} e^{i b h L}, so that A B points cost A + B exponentials per node.
+L} = e^{i w_0 L} (e^{i B h L})^a (e^{i h L})^b, so that A B points cost A + B products per node.
 """
 
 import math
@@ -32,11 +35,18 @@ from ggdp.privacy_loss.shift_pair import Array
 PLANNING_ERROR = 1e-5
 """How far the planned log phi may lie below the certified one; the caller checks it."""
 
+MANY = 50
+"""Parts beyond which only those that tell are covered."""
+
 _MOST_ENTRIES = 4_000_000  # of the matrices of one product: 64 MB
 _SHORT_LINE = 500  # points up to which a plain line is cheaper than a cover
 _RUN = 48  # cover points per doubling of w
 _FURTHEST = 1e11  # in steps of the line; only a cover goes that far
 _LONG_LINE = 20_000
+_FAR_OUT = 1e5  # deviations' worth of w at which a plan is no longer followed
+_TELLING = 0.8  # of the fall of the product, which these bring about
+_SPARE = 5.0  # log of how much smaller a run is made than the truncation aimed at
+_BULK_ACCURACY = -20.0  # log of the error allowed per panel of a bulk: below the planning error
 _TOLERANCE = 9.0  # log of how much more truncation than aimed at is still taken
 
 
@@ -61,25 +71,78 @@ def cut_off(parts: Parts, plan: TiltPlan, saddle: Saddle, step: float, enough: f
     beyond = _log_far_tail(parts, decays, furthest)
     if furthest <= _SHORT_LINE * step or beyond > enough:
         return furthest, beyond
+    if len(parts) > MANY:
+        chosen = _telling(plan, saddle, enough)
+        parts, decays, log_phis = (
+            tuple(parts[i] for i in chosen),
+            [decays[i] for i in chosen],
+            log_phis[chosen],
+        )
+        plan = plan.only(chosen)
     bulks = _bulks(parts, plan, saddle, log_phis, furthest)
     return _covered(parts, bulks, decays, saddle, furthest, beyond, enough)
+
+
+def planned_end(plan: TiltPlan, saddle: Saddle, enough: float) -> tuple[float, Array]:
+    """Where the line is likely to end, roughly, and each part's -log |chi| there."""
+    omega = 4.0 / saddle.deviation
+    while True:
+        held = -plan.times * plan.log_moduli(saddle.theta, omega)
+        if held.sum() > -enough or omega > _FAR_OUT / saddle.deviation:
+            return omega, held
+        omega *= 1.5
+
+
+def _telling(plan: TiltPlan, saddle: Saddle, enough: float) -> list[int]:
+    """The parts that hold most of -log |chi| where the line is likely to end, those that hold most first."""
+    held = planned_end(plan, saddle, enough)[1]
+    order = np.argsort(-held, kind="stable")
+    reached = np.cumsum(held[order]) / max(held.sum(), 1e-300)
+    return [int(i) for i in order[: 1 + int((reached < _TELLING).sum())][: len(order)]]
 
 
 def characteristic(
     share: Array, loss: Array, first: float, step: float, count: int
 ) -> NDArray[np.complex128]:
-    """sum of share * e^{i w loss} at w = first + k step, k = 0 ... count-1."""
-    block = max(1, math.isqrt(count - 1) + 1)
-    rows = -(-count // block)
+    """sum of share * e^{i w loss} at w = first + k step, k = 0 ... count-1.
+
+    Besides the rounding of the phases, which grows with w, and of the sum, the powers are off by no more than
+    `power_units(count)` units: a product of two complex numbers errs by less than 3 units of its size, the
+    exponential that is raised by less than 3, and there are at most A + B of each.
+    """
+    block, rows = _blocks(count)
     at_once = max(1, _MOST_ENTRIES // (block + rows))
     total = np.zeros((rows, block), dtype=np.complex128)
     for begin in range(0, len(loss), at_once):
         part = slice(begin, begin + at_once)
-        weight = share[part] * np.exp(1j * first * loss[part]) if first else share[part]
-        fine = np.exp(1j * step * np.multiply.outer(loss[part], np.arange(block)))
-        coarse = np.exp(1j * step * block * np.multiply.outer(np.arange(rows), loss[part])) * weight
-        total += coarse @ fine
+        fine = _powers(np.exp(1j * step * loss[part]), block)
+        coarse = _powers(np.exp(1j * (step * block) * loss[part]), rows)
+        coarse *= share[part] * np.exp(1j * first * loss[part]) if first else share[part]
+        total += coarse @ fine.T
     return np.asarray(total.ravel()[:count])
+
+
+def power_units(count: int) -> float:
+    """A bound, in units of round-off, on what the powers in `characteristic` add to its error."""
+    return 6.0 * sum(_blocks(count))
+
+
+def _blocks(count: int) -> tuple[int, int]:
+    """B and A with A B >= count, both about its root."""
+    block = max(1, math.isqrt(count - 1) + 1)
+    return block, -(-count // block)
+
+
+def _powers(base: NDArray[np.complex128], count: int) -> NDArray[np.complex128]:
+    """base^k for k = 0 ... count-1, one row each; row k is a product of k factors, in whatever order."""
+    rows = np.empty((count, len(base)), dtype=np.complex128)
+    rows[0] = 1.0
+    done = 1
+    while done < count:
+        further = min(done, count - done)
+        np.multiply(rows[:further], rows[done - 1] * base, out=rows[done : done + further])
+        done += further
+    return rows
 
 
 def _log_far_tail(parts: Parts, decays: Sequence[Decay], omega: float) -> float:
@@ -128,7 +191,15 @@ def _bulks(
     for (pair, _), log_phi, cut in zip(parts, log_phis, cuts, strict=True):
         cut = min(max(cut, 1.01 * pair.up + 1e-3), pair.cut)
         try:
-            bulk = certified_nodes(pair, (saddle.theta,), omega, (float(log_phi),), cut=cut, most_panels=1000)
+            bulk = certified_nodes(
+                pair,
+                (saddle.theta,),
+                omega,
+                (float(log_phi),),
+                cut=cut,
+                most_panels=1000,
+                negligible=_BULK_ACCURACY,
+            )
         except CannotCertifyError:
             bulks.append(None)
             continue
@@ -160,6 +231,8 @@ def _covered(
                 log_bound += times * min(math.log(mass + variation / first), 0.0)
             else:
                 log_bound += times * _log_between(*bulk, first, step, count)
+            if log_bound.max() - math.log(math.pi * first) < enough - _SPARE:
+                break  # the integral over this run is small enough without the others
         starts.append(np.asarray(first + step * np.arange(count), dtype=np.float64))
         widths.append(np.full(count, step))
         log_bounds.append(log_bound)
@@ -193,6 +266,7 @@ def _log_between(bulk: Nodes, rare: float, first: float, step: float, count: int
     """log of a bound on |chi| over each of the intervals [first + k step, first + (k+1) step]."""
     value = np.abs(characteristic(bulk.share, bulk.loss - bulk.mean, first, step, count + 1))
     slip = bulk.quadrature[0] + bulk.roundoff[0] + 2.0**-51 * (first + step * count) * bulk.deviation
+    slip += 2.0**-53 * power_units(count + 1)
     height = np.sqrt(np.maximum(1.0 - (value + slip) ** 2, 0.0))
     lowest = 0.5 * (height[1:] + height[:-1] - step * bulk.deviation * (1.0 + 1e-9))
     modulus = np.sqrt(1.0 - np.clip(lowest, 0.0, 1.0) ** 2)

@@ -6,20 +6,24 @@ from collections.abc import Callable
 
 _SLOPE = 0.5  # d log epsilon / d log k of a composition of many equal steps: where to look first
 _BEYOND = 1.2  # aim this much past the root that was extrapolated, so that it is bracketed
-
-
-_MOST_PLANNED = 4  # evaluations after which a plan has shown itself to be a poor one
+_MOST_PLANNED = 5  # evaluations that a plan has
+_MOST_RESCUES = 2  # further ones at much smaller counts, where none has fitted yet
+_BY_PLAN_ALONE = 3  # of them that the plan alone decides on
+_SPARING = 0.85  # how far the last one goes from what fits towards the root
 
 
 def largest_that_fits(
     log_excess: Callable[[int], float], most: int, planned: Callable[[int], float] | None = None
 ) -> int:
-    """A k in [0, most] with log_excess(k) <= 0, and log_excess(k + 1) > 0 unless k = most.
+    """A k in [0, most] with log_excess(k) <= 0 (or 0), and log_excess(k + 1) > 0 unless k = most.
 
     `log_excess` is non-decreasing up to numerical noise; infinities are allowed. Both ends of the bracket are
     moved to where a straight line in log k crosses zero, with a bisection every third time: about a dozen
     evaluations for a k in the millions where the function is smooth, and never more than 3 log2(most).
     `planned`, a cheap function that differs from it by about a constant, makes three or four of them enough.
+    With it there are never more than five, or seven where none of five fits, and the answer may be smaller
+    than the largest k that fits: log_excess(k) <= 0 always holds, log_excess(k + 1) > 0 only where five were
+    enough to see it.
 
     >>> largest_that_fits(lambda k: 3.0 * math.log(k / 1234.5), most=10**7)
     1234
@@ -43,32 +47,52 @@ def largest_that_fits(
 
 
 def _by_plan(log_excess: Callable[[int], float], planned: Callable[[int], float], most: int) -> int:
-    """Evaluate where the plan, moved by what it was off by last, says that fitting ends, and beside it."""
-    low, at_low, high, at_high, shift = 0, -math.inf, most + 1, math.inf, 0.0
-    for turn in range(2 * _MOST_PLANNED):
-        if high - low == 1:
+    """Evaluate where the plan, corrected by what it was off by, says that fitting ends, and beside it.
+
+    What it is off by is taken as a straight line in log k through the last two evaluations. A plan that has
+    not led to the end after three is joined by two chords of the function itself, and the last evaluation
+    stays a little below the root, so that it is likely to fit.
+    """
+    low, at_low, high, at_high, value = 0, -math.inf, most + 1, math.inf, 0.0
+    seen: list[tuple[float, float]] = []  # log k and what the plan was off by there
+    for turn in range(_MOST_PLANNED + _MOST_RESCUES):
+        if high - low == 1 or (turn >= _MOST_PLANNED and low > 0):
             return low
-        if turn >= _MOST_PLANNED and low > 0:
-            return _closed_in(log_excess, low, at_low, high, at_high)
-        guess = min(max(_last_planned(planned, shift, low, high), low + 1), high - 1)
+        if turn >= _MOST_PLANNED:
+            guess = high // 16
+        elif not math.isfinite(value):  # says nothing but on which side it lies
+            guess = math.isqrt(low * high) if low else high // 8
+        else:
+            guess = _last_planned(_corrected(planned, seen), low, high)
+        if _BY_PLAN_ALONE <= turn < _MOST_PLANNED and math.isfinite(at_high - at_low):
+            straight = low + (high - low) * at_low / (at_low - at_high)
+            middle = sorted([guess, _crossing(low, at_low, high, at_high), straight])[1]
+            guess = math.floor(middle if turn < _MOST_PLANNED - 1 else low + _SPARING * (middle - low))
+        guess = min(max(guess, low + 1), high - 1)
         value = log_excess(guess)
         if value <= 0.0:
             low, at_low = guess, value
         else:
             high, at_high = guess, value
-        off = value - planned(guess)
-        shift = off if math.isfinite(off) else shift
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if log_excess(middle) <= 0.0 else (low, middle)
+        if math.isfinite(off := value - planned(guess)):
+            seen = [*seen[-1:], (math.log(guess), off)]
     return low
 
 
-def _last_planned(planned: Callable[[int], float], shift: float, low: int, high: int) -> int:
+def _corrected(planned: Callable[[int], float], seen: list[tuple[float, float]]) -> Callable[[int], float]:
+    """The plan plus what it was off by."""
+    if not seen:
+        return planned
+    (first, off), (second, other) = seen[0], seen[-1]
+    slope = (other - off) / (second - first) if first != second else 0.0
+    return lambda k: planned(k) + other + slope * (math.log(k) - second)
+
+
+def _last_planned(planned: Callable[[int], float], low: int, high: int) -> int:
     """The largest count between two that the plan lets fit; the smaller one where it lets none."""
     while high - low > 1:
         middle = (low + high) // 2 if low == 0 else max(min(math.isqrt(low * high), high - 1), low + 1)
-        low, high = (middle, high) if planned(middle) + shift <= 0.0 else (low, middle)
+        low, high = (middle, high) if planned(middle) <= 0.0 else (low, middle)
     return low
 
 

@@ -6,7 +6,7 @@ their numbers choose a contour or a window, and a poor choice makes an answer wi
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
@@ -121,6 +121,16 @@ class TiltPlan:
         inside = peak + np.log(np.add.reduceat(term, self.starts))
         return np.asarray(np.logaddexp(inside, self.far.at(theta)[0]))
 
+    def log_moduli(self, theta: float, omega: float) -> Array:
+        """log |phi(theta + i omega)| / phi(theta) of each part."""
+        exponent = self.log_mass + theta * self.loss
+        peak = np.maximum.reduceat(exponent, self.starts)
+        term = np.exp(exponent - np.repeat(peak, self._lengths()))
+        wave = np.add.reduceat(term * np.exp(1j * omega * self.loss), self.starts)
+        with np.errstate(divide="ignore"):
+            moduli = np.log(np.abs(wave) / np.add.reduceat(term, self.starts))
+        return np.asarray(np.clip(moduli, -_DEEPEST, 0.0))
+
     def cumulants(self, theta: float) -> Cumulants:
         """K(theta), K'(theta), K''(theta) of the whole composition."""
         lengths = self._lengths()
@@ -150,6 +160,20 @@ class TiltPlan:
             else replace(self.far, furthest=np.full_like(self.far.furthest, np.inf))
         )
         return replace(self, log_mass=np.where(self.loss <= ceiling, self.log_mass, -np.inf), far=far)
+
+    def only(self, chosen: Sequence[int]) -> "TiltPlan":
+        """The plan of some of the parts."""
+        begins, lengths, index = self.starts[chosen], self._lengths()[chosen], np.asarray(chosen)
+        nodes = np.concatenate([np.arange(b, b + n) for b, n in zip(begins, lengths, strict=True)])
+        far = self.far
+        return TiltPlan(
+            self.z[nodes],
+            self.loss[nodes],
+            self.log_mass[nodes],
+            np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.intp),
+            self.times[index],
+            FarPeaks(far.beta[index], far.up[index], far.log_rate[index], far.furthest[index]),
+        )
 
     def part(self, index: int) -> tuple[Array, Array, float]:
         """Losses, log masses and count of one part."""

@@ -22,7 +22,10 @@ from ggdp.privacy_loss.shift_pair import Array, ShiftPair
 MOST_PANELS = 2000
 _MOST_ROUNDS = 60
 _MANY, _FEW = 200, 16  # releases of which a few are tried first, and how many
-_NEGLIGIBLE = -41.0  # log of the error allowed per panel, relative to phi(theta)
+_CLOSE = 0.125  # exponents this close, of many, hand on their panels
+NEGLIGIBLE = -41.0
+"""log of the error allowed per panel, relative to phi(theta), where nothing else is asked for."""
+
 _UNIT_ROUNDOFF = 2.0**-53
 _STRIDES = np.concatenate([[0.0], np.geomspace(0.25, 1e9, 48)])
 
@@ -142,6 +145,7 @@ def certified_nodes(
     cut: float = math.inf,
     most_panels: int = MOST_PANELS,
     like: Nodes | None = None,
+    negligible: float = NEGLIGIBLE,
 ) -> Nodes:
     """Nodes whose sum is phi(s) up to a proved error, for Re s each of the tilts.
 
@@ -154,6 +158,7 @@ def certified_nodes(
         cut: leave out the noise beyond this point; the sums are then those of the rest.
         most_panels: give up rather than use more.
         like: nodes of a similar release, whose panels, moved to this one's kinks, are tried first.
+        negligible: log of the error allowed per panel, relative to phi(theta).
 
     Raises:
         CannotCertifyError: too many panels would be needed.
@@ -164,8 +169,10 @@ def certified_nodes(
     if like is not None and len(like.anchors) == len(anchors) and len(like.edges) <= most_panels:
         edges = np.unique(np.append(np.interp(like.edges, like.anchors, anchors), anchors))
     else:
-        edges = first_edges(pair, low, high, smallest=1e-9, ratio=6.0)
-    left, right, errors = _refined(pair, edges[:-1], edges[1:], tilts, omega, log_phis, most_panels)
+        edges = first_edges(pair, low, high, smallest=math.exp(0.5 * negligible), ratio=6.0)
+    left, right, errors = _refined(
+        pair, edges[:-1], edges[1:], tilts, omega, log_phis, most_panels, negligible
+    )
     errors = tuple(e + end[2] for e, end in zip(errors, ends, strict=True))
     return _nodes_on(pair, left, right, tilts, errors, anchors)
 
@@ -178,6 +185,7 @@ def certified_nodes_of_all(
     *,
     most_panels: int = MOST_PANELS,
     most_in_all: int = 10**9,
+    negligible: float = NEGLIGIBLE,
 ) -> list[Nodes]:
     """`certified_nodes` of many releases, those alike one after another: the panels of one are then a good
     start for the next.
@@ -186,19 +194,23 @@ def certified_nodes_of_all(
         CannotCertifyError: one needs more than `most_panels`, or all more than `most_in_all`.
     """
     found: dict[int, Nodes] = {}
-    like, fresh, beta, left = None, 0, 0.0, most_in_all
+    like, fresh, group, left = None, 0, 0, most_in_all
+    groups = _groups(np.array([pair.beta for pair in pairs]))
     alike = sorted(
-        range(len(pairs)), key=lambda i: (pairs[i].beta, pairs[i].up - pairs[i].down, pairs[i].rate)
+        range(len(pairs)),
+        key=lambda i: (groups[i], pairs[i].up - pairs[i].down, pairs[i].beta, pairs[i].rate),
     )
     if len(pairs) > _MANY:  # a few of them tell whether all can be afforded, before all are tried
         few = alike[:: len(pairs) // _FEW]
         some = [pairs[index] for index in few]
-        sample = certified_nodes_of_all(some, tilts, omega, log_phis[few], most_panels=most_panels)
+        sample = certified_nodes_of_all(
+            some, tilts, omega, log_phis[few], most_panels=most_panels, negligible=negligible
+        )
         if sum(len(nodes.edges) for nodes in sample) / len(few) * len(pairs) > most_in_all:
             raise CannotCertifyError("the loss oscillates too fast for quadrature")
     for index in alike:
-        keeps = pairs[index].beta == beta or omega == 0.0  # between exponents, only a short line's panels
-        like, beta = like if keeps else None, pairs[index].beta
+        keeps = groups[index] == group or omega == 0.0  # between groups, only a short line's panels
+        like, group = like if keeps else None, groups[index]
         wanted = partial(
             certified_nodes,
             pairs[index],
@@ -206,6 +218,7 @@ def certified_nodes_of_all(
             omega,
             tuple(log_phis[index].tolist()),
             most_panels=min(left, most_panels),
+            negligible=negligible,
         )
         try:
             nodes = wanted(like=like)
@@ -218,6 +231,18 @@ def certified_nodes_of_all(
         left -= len(nodes.edges)
         found[index] = nodes
     return [found[index] for index in range(len(pairs))]
+
+
+def _groups(betas: Array) -> list[int]:
+    """A number for each release, the same for exponents so close that panels can be handed on.
+
+    Whole exponents, which have no graded panels, keep to themselves.
+    """
+    distinct, place = np.unique(betas, return_inverse=True)
+    if len(distinct) <= _FEW:
+        return [int(p) for p in place]
+    whole = betas == np.floor(betas)
+    return [int(g) for g in np.where(whole, -betas, np.floor(betas / _CLOSE))]
 
 
 def _nodes_on(
@@ -258,13 +283,14 @@ def _refined(
     omega: float,
     log_phis: Tilts,
     most_panels: int,
+    negligible: float,
 ) -> tuple[Array, Array, Tilts]:
     """Split panels until each one's proved error is negligible; return them with the sums of the errors."""
     done: list[tuple[Array, Array]] = []
     totals, count = np.zeros(len(tilts)), 0
     for _ in range(_MOST_ROUNDS):
         log_error = log_panel_error(pair, left, right, tilts, omega) - np.array(log_phis)[:, None]
-        good = np.all(log_error <= _NEGLIGIBLE, axis=0)
+        good = np.all(log_error <= negligible, axis=0)
         done.append((left[good], right[good]))
         totals += np.exp(log_error[:, good]).sum(axis=1)
         count += int(good.sum())
