@@ -2,16 +2,19 @@
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import mpmath as mp
 import numpy as np
 import pytest
 
+from ggdp import AdditiveNoise, Adjacency, GeneralizedGaussian, PoissonSampled
 from ggdp.accounting import contour, lattice, rare
 from ggdp.accounting.curve import crossing
 from ggdp.accounting.cut_off import MANY, characteristic, power_units
 from ggdp.accounting.grid_law import discretize
 from ggdp.accounting.tilt import TiltPlan, saddle_for_epsilon, saddle_for_log_delta
+from ggdp.privacy_loss.dominating import directions
 from ggdp.privacy_loss.quadrature import CannotCertifyError
 from ggdp.privacy_loss.shift_pair import ShiftPair
 
@@ -181,3 +184,24 @@ def test_a_line_through_many_mixed_exponents_agrees_with_the_lattice():
     assert line.lower <= grid.upper
     assert grid.upper - grid.lower < 0.02
     assert line.estimate == pytest.approx(grid.estimate, abs=1e-4)
+
+
+@pytest.mark.parametrize("spacing", [1e-2, 1e-3])
+def test_the_masses_of_a_grid_give_back_the_values_they_were_made_from(spacing):
+    """Rounding of single masses must not add up over a fine grid: the curve is right to a few units."""
+    step = PoissonSampled(AdditiveNoise(GeneralizedGaussian(1.5, 2.0)), 0.05)
+    ((pair, _),) = directions(step, Adjacency.REMOVE)[0]
+    law = discretize(pair, spacing, -0.1, 0.6, 1e-30)
+    curve, place = law.curve, len(law.mass) // 2
+    with mp.workdps(40):
+        left, right = ([mp.mpf(float(value)) for value in side.value] for side in (curve.left, curve.right))
+        rises = [b - a for side in (left, right) for a, b in pairwise(side)]
+        grow, fall = mp.expm1(mp.mpf(spacing)), -mp.expm1(-mp.mpf(spacing))
+        exact = [
+            (rises[k] / grow if k < len(rises) else mp.mpf(0)) - rises[k - 1] / fall
+            for k in range(place + 1, len(law.mass))
+        ]
+        found = curve.masses(curve.left.value, curve.right.value)[place + 1 :]
+        shares = [1 - mp.exp(-spacing * (k + 1)) for k in range(len(exact))]
+        wanted = mp.fdot(exact, shares)
+        assert abs(mp.fdot([mp.mpf(float(mass)) for mass in found], shares) / wanted - 1) < 4e-16

@@ -167,10 +167,15 @@ class _Curve:
         is the chord from x = 0; right of it it is constant, or, where the law is cut, its own tangent, which
         adds no mass. A grid of positive losses has one form, and delta - 1 in place of the other.
         """
-        grow, fall = math.expm1(self.spacing), -math.expm1(-self.spacing)
+        grow = math.expm1(self.spacing)
         step = np.concatenate([np.diff(left), np.diff(right)])
         beyond = -float(self.right.slope[-1]) if self.ends else 0.0
-        mass = np.append(step / grow, beyond) - np.insert(step / fall, 0, left[0])
+        # step / grow after a point, less step / (1 - e^-spacing) = step / grow + step before it. Written so
+        # that no two quotients round apart, which would add up over the grid.
+        after, before = np.append(step, 0.0), np.insert(step, 0, 0.0)
+        mass: Array = np.asarray((after - before) / grow - before, dtype=np.float64)
+        mass[0] -= left[0]
+        mass[-1] += beyond
         mass[self.turn] += math.exp(self.t_turn) if self.t_turn <= 0.0 or self.turn > 0 else 0.0
         return mass
 
