@@ -108,3 +108,31 @@ def test_doubtful_examples_must_be_the_smaller_part(gaps: list[float], refused: 
             look()
     else:
         look()
+
+
+class Looking(nn.Module):
+    """Attends to a second input, either positions of the same example under a mask or a bank of others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.last = nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor, other: Tensor) -> Tensor:
+        if x.dim() == 3:  # other is a mask of positions
+            return self.last((other.to(x.dtype) @ torch.tanh(self.layer(x))).mean(dim=1))
+        return self.last((torch.tanh(self.layer(x)) @ other.t()).softmax(dim=1) @ other)
+
+
+def test_a_mask_of_positions_as_long_as_the_batch_is_given_whole_to_each_example() -> None:
+    model = Looking()
+    gradients = ExampleGradients(model)
+    F.cross_entropy(model(torch.randn(6, 6, 4), torch.ones(6, 6).tril()), torch.arange(6) % 3).backward()
+    assert gradients.clipped_sum(CLIPPING).num_examples == 6
+
+
+def test_a_second_input_with_a_row_of_every_example_does_not_let_them_see_each_other() -> None:
+    model, x = Looking(), torch.randn(6, 4)
+    gradients = ExampleGradients(model)
+    F.cross_entropy(model(x, x), torch.arange(6) % 3).backward()
+    with pytest.raises(SelfCheckError):
+        gradients.clipped_sum(CLIPPING)

@@ -98,7 +98,8 @@ class ModelCall:
         if output._is_view():
             # An operation in place on a view would leave the hook below with the cotangent of another value.
             output = torch.ops.aten._unsafe_view(output, output.shape)
-        dim = next((dim for dim, size in enumerate(output.shape) if size == self.num_examples), None)
+        dims = [dim for dim, size in enumerate(output.shape) if size == self.num_examples]
+        dim = self._dim if self._dim in dims else dims[0] if dims else None
         if output.numel() > 1 and dim is not None:
             current.tags.mark(output.grad_fn, dim)
 
@@ -127,13 +128,24 @@ class ModelCall:
 
     @property
     def ambiguous(self) -> list[int]:
-        """Inputs after the first that are as long as the batch, perhaps by accident (a mask of positions)."""
-        places = [
+        """Inputs after the first that may be as long as the batch by accident: square masks, and positions.
+
+        Nothing else is given whole to one example alone: a second input that holds a row of every example
+        would let examples see each other.
+        """
+        return [
             place
             for place, leaf in enumerate(self._leaves)
-            if isinstance(leaf, Tensor) and self.num_examples in leaf.shape[:2]
+            if place and isinstance(leaf, Tensor) and self._is_about_positions(leaf)
         ]
-        return places[1:]
+
+    def _is_about_positions(self, leaf: Tensor) -> bool:
+        if leaf.shape == (self.num_examples, self.num_examples):
+            return True
+        whole = (
+            leaf.shape == (self.num_examples,) and not leaf.is_floating_point() and leaf.dtype != torch.bool
+        )
+        return whole and bool((leaf.diff() == 1).all())
 
     def alone(
         self, index: int, parameters: tuple[Tensor, ...], scale: float, shared: tuple[int, ...] = ()
