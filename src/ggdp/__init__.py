@@ -24,6 +24,20 @@ if TYPE_CHECKING:
     from ggdp.calibration import calibrate_rate, calibrate_scale, calibrate_steps, tail_weight_at
     from ggdp.calibration.family import CalibratedFamily, calibrate_family
     from ggdp.distributions import Gaussian, GeneralizedGaussian, Laplace, SecureGenerator, secure_generator
+    from ggdp.errors import (
+        BudgetExceededError,
+        CannotCertifyError,
+        CheckpointError,
+        EpsilonTooLargeError,
+        NoDominatingPairError,
+        NonFiniteGradientError,
+        NotPoissonError,
+        OtherProcessError,
+        ParameterError,
+        RefusedEventError,
+        SelfCheckError,
+        UnsupportedModelError,
+    )
     from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, CustomMechanism, PoissonSampled
     from ggdp.mechanisms.gaussian_mixture import GaussianMixtureNoise
     from ggdp.mechanisms.release import release
@@ -44,12 +58,16 @@ __all__ = [
     "AdditiveNoise",
     "Adjacency",
     "Bounds",
+    "BudgetExceededError",
     "CalibratedFamily",
+    "CannotCertifyError",
+    "CheckpointError",
     "Composed",
     "CustomMechanism",
     "Density",
     "DensityNoise",
     "DensityPair",
+    "EpsilonTooLargeError",
     "Estimate",
     "Gaussian",
     "GaussianMixtureNoise",
@@ -58,11 +76,19 @@ __all__ = [
     "LossSurvival",
     "MatchedNormReport",
     "Mixture",
+    "NoDominatingPairError",
     "NoisyArgmax",
+    "NonFiniteGradientError",
+    "NotPoissonError",
+    "OtherProcessError",
     "OutcomeProbabilities",
+    "ParameterError",
     "PoissonSampled",
+    "RefusedEventError",
     "SampledEstimate",
     "SecureGenerator",
+    "SelfCheckError",
+    "UnsupportedModelError",
     "calibrate_family",
     "calibrate_rate",
     "calibrate_scale",
@@ -84,6 +110,20 @@ __all__ = [
 ]
 
 _ROOMS = {
+    "ggdp.errors": (
+        "BudgetExceededError",
+        "CannotCertifyError",
+        "CheckpointError",
+        "EpsilonTooLargeError",
+        "NoDominatingPairError",
+        "NonFiniteGradientError",
+        "NotPoissonError",
+        "OtherProcessError",
+        "ParameterError",
+        "RefusedEventError",
+        "SelfCheckError",
+        "UnsupportedModelError",
+    ),
     "ggdp.calibration.family": ("CalibratedFamily", "calibrate_family"),
     "ggdp.mechanisms.gaussian_mixture": ("GaussianMixtureNoise",),
     "ggdp.privacy_loss.matched_norm": ("MatchedNormReport", "verify_matched_norm"),

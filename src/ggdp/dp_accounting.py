@@ -16,16 +16,9 @@ from dp_accounting import NeighboringRelation, PrivacyAccountant
 from ggdp import arguments
 from ggdp.accounting import Bounds, delta
 from ggdp.accounting.budget import MOST_EPSILON
-from ggdp.accounting.dp_events import (
-    NOT_PRIVATE,
-    SPECIAL,
-    RefusedEventError,
-    Relation,
-    Steps,
-    steps_of,
-    with_one_gaussian,
-)
+from ggdp.accounting.dp_events import NOT_PRIVATE, SPECIAL, Relation, Steps, steps_of, with_one_gaussian
 from ggdp.accounting.questions import check, epsilon_at
+from ggdp.errors import RefusedEventError
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, PoissonSampled
 from ggdp.mechanisms.composed import Step
 from ggdp.privacy_loss.classical import PrivacyGuarantee

@@ -21,8 +21,9 @@ from ggdp import (
     epsilon,
 )
 from ggdp.accounting import questions
-from ggdp.accounting.accountant import Budget, BudgetExceededError
+from ggdp.accounting.accountant import Budget
 from ggdp.accounting.integer_search import largest_that_fits
+from ggdp.errors import BudgetExceededError
 from ledger_steps import COUNT, OTHER, STEP
 
 
@@ -269,7 +270,7 @@ class TestBudget:
             ledger.spend(STEP, count=1000)
         assert ledger.state_dict() == before
         assert ledger.epsilon(delta=1e-6) is answer
-        assert (caught.value.mechanism, caught.value.count) == (STEP, 1000)
+        assert (caught.value.mechanism, caught.value.times) == (STEP, 1000)
         assert caught.value.budget == Budget(2.0, 1e-6)
         ledger.spend(STEP)  # what fits still fits
 

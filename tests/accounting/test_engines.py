@@ -14,8 +14,8 @@ from ggdp.accounting.curve import crossing
 from ggdp.accounting.cut_off import MANY, characteristic, power_units
 from ggdp.accounting.grid_law import discretize
 from ggdp.accounting.tilt import TiltPlan, saddle_for_epsilon, saddle_for_log_delta
+from ggdp.errors import CannotCertifyError
 from ggdp.privacy_loss.dominating import directions
-from ggdp.privacy_loss.quadrature import CannotCertifyError
 from ggdp.privacy_loss.shift_pair import ShiftPair
 
 CASES = [  # composition, delta

@@ -2,8 +2,9 @@ import mpmath
 import numpy as np
 import pytest
 
+from ggdp.errors import CannotCertifyError
 from ggdp.privacy_loss.panel_error import NODES_PER_PANEL, log_panel_error
-from ggdp.privacy_loss.quadrature import CannotCertifyError, certified_nodes
+from ggdp.privacy_loss.quadrature import certified_nodes
 from ggdp.privacy_loss.shift_pair import ShiftPair
 from pair_oracle import DIGITS, ExactPair
 

@@ -14,7 +14,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 from ggdp import GeneralizedGaussian
-from ggdp.accounting.budget import BudgetExceededError
+from ggdp.errors import BudgetExceededError
 from ggdp.torch import add_noise_, make_private
 from ggdp.training import NonFiniteGradientError, NotPoissonError, ParameterError, UnsupportedModelError
 from ggdp.training import optimizer as training_optimizer

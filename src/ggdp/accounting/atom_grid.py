@@ -19,17 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggdp.accounting.grid_law import GridLaw
+from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.cells import Atoms
-from ggdp.privacy_loss.shift_pair import Array
-
-_UNIT_ROUNDOFF = 2.0**-53
 
 
 def grid_above(atoms: Atoms, spacing: float, low: float, high: float, origin: float) -> GridLaw:
     """A law that dominates: losses below the grid are raised to it, those above become infinite."""
     loss = np.maximum(_moved(atoms.loss, origin, 1.0), low)
     beyond = loss > high
-    infinite = float(atoms.mass[beyond].sum()) * (1.0 + 64.0 * _UNIT_ROUNDOFF)
+    infinite = float(atoms.mass[beyond].sum()) * (1.0 + 64.0 * UNIT_ROUNDOFF)
     return _on_grid(loss[~beyond], atoms.mass[~beyond], infinite, spacing, origin)
 
 
@@ -56,7 +54,7 @@ def grid_merged(atoms: Atoms, spacing: float, low: float, high: float, origin: f
     total = np.bincount(points - first, weights=mass)
     # the lattice charges nothing for losses that lie on its grid; of a distance of zero it cannot take the
     # logarithm
-    return _law(total * (1.0 - 32.0 * _UNIT_ROUNDOFF), first, 0.0, spacing, origin - offset * spacing, 1e-300)
+    return _law(total * (1.0 - 32.0 * UNIT_ROUNDOFF), first, 0.0, spacing, origin - offset * spacing, 1e-300)
 
 
 def _merged(
@@ -77,7 +75,7 @@ def _merged(
         )
     there = p > 0.0
     points = first + np.nonzero(there)[0]
-    slack = 64.0 * _UNIT_ROUNDOFF * (1.0 + np.abs(origin) + np.abs(points) * spacing)
+    slack = 64.0 * UNIT_ROUNDOFF * (1.0 + np.abs(origin) + np.abs(points) * spacing)
     return points, (-np.log1p(excess[there] / p[there]) - slack) / spacing, p[there]
 
 
@@ -92,7 +90,7 @@ def _offset(distance: Array, mass: Array) -> float:
 
 
 def _moved(loss: Array, origin: float, side: float) -> Array:
-    return np.asarray(loss + side * 4.0 * _UNIT_ROUNDOFF * (np.abs(loss) + abs(origin)))
+    return np.asarray(loss + side * 4.0 * UNIT_ROUNDOFF * (np.abs(loss) + abs(origin)))
 
 
 def _on_grid(loss: Array, mass: Array, infinite: float, spacing: float, origin: float) -> GridLaw:
@@ -109,7 +107,7 @@ def _on_grid(loss: Array, mass: Array, infinite: float, spacing: float, origin: 
     total += np.bincount(index + 1, weights=mass - down, minlength=size)
     moved = math.exp(spacing) * float(mass @ np.minimum(place - below, below + 1.0 - place)) + 1e-300
     return _law(
-        total * (1.0 + 32.0 * _UNIT_ROUNDOFF),
+        total * (1.0 + 32.0 * UNIT_ROUNDOFF),
         first,
         infinite,
         spacing,
@@ -134,5 +132,5 @@ def _law(
         raised=0.0,
         moved=moved,
         excess_mass=0.0,
-        excess_factor=64.0 * _UNIT_ROUNDOFF,
+        excess_factor=64.0 * UNIT_ROUNDOFF,
     )

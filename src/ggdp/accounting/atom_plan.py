@@ -7,7 +7,7 @@ import numpy as np
 
 from ggdp.accounting.described import Direction, Part
 from ggdp.accounting.tilt import FarPeaks, Saddle, TiltPlan
-from ggdp.privacy_loss.shift_pair import Array
+from ggdp.numerics import Array
 
 _PLANNED = 4000  # atoms kept
 _LARGE = 100.0

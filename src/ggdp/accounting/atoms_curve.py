@@ -14,10 +14,9 @@ import numpy as np
 
 from ggdp.accounting.bounds import ErrorLedger
 from ggdp.accounting.curve import LogDelta
+from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.cells import Atoms
-from ggdp.privacy_loss.shift_pair import Array
 
-_UNIT_ROUNDOFF = 2.0**-53
 _MOST_SUMS = 50_000  # listed one by one
 _LOST = 1e-300  # more than a mass that underflows
 
@@ -43,9 +42,9 @@ class AtomCurve:
         # every term is positive, and no large number meets a small one
         loss, mass = loss[start:], mass[start:]
         value = max(float(mass @ -np.expm1(epsilon - loss)), 5e-324)
-        error = (len(loss) + 16.0) * _UNIT_ROUNDOFF * value + len(loss) * 5e-324
+        error = (len(loss) + 16.0) * UNIT_ROUNDOFF * value + len(loss) * 5e-324
         known = value > error
-        slip = 4.0 * _UNIT_ROUNDOFF * (1.0 + abs(math.log(value)))  # of the logarithm itself
+        slip = 4.0 * UNIT_ROUNDOFF * (1.0 + abs(math.log(value)))  # of the logarithm itself
         far = float(mass @ np.exp(epsilon - loss))
         return LogDelta(
             lower=math.log(value - error) - slip if known else -math.inf,
@@ -72,7 +71,7 @@ def composed_atoms(parts: Sequence[tuple[Atoms, int]], side: float) -> Atoms | N
         log_mass = np.add.outer(log_mass, more_log_mass).ravel()
         weight = float(np.abs(np.log(atoms.mass)).max() + np.abs(atoms.loss).max())
         size += times * (weight + math.log(times) + 1.0)  # of all that is added up
-    slip = 8.0 * _UNIT_ROUNDOFF * (len(parts) + max(values)) * (1.0 + size)
+    slip = 8.0 * UNIT_ROUNDOFF * (len(parts) + max(values)) * (1.0 + size)
     order = np.argsort(loss, kind="stable")
     mass = np.exp(log_mass[order]) * (1.0 + side * slip)
     return Atoms(loss[order] + side * slip, mass + _LOST if side > 0.0 else mass, 0.0)

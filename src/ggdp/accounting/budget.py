@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much privacy may be spent, and the refusal to spend more."""
+"""How much privacy may be spent."""
 
 from dataclasses import dataclass
 
 from ggdp import arguments
-from ggdp.mechanisms import Mechanism
 
 MOST_EPSILON = 2000.0
 LEAST_DELTA = 1e-100
@@ -26,6 +25,9 @@ class Budget:
         object.__setattr__(self, "epsilon", epsilon)
         object.__setattr__(self, "delta", delta)
 
+    def __str__(self) -> str:
+        return f"epsilon={self.epsilon:g}, delta={self.delta:g}"
+
     @staticmethod
     def of(epsilon: float | None, delta: float | None) -> "Budget | None":
         """The budget of two arguments that are given together or not at all.
@@ -40,26 +42,3 @@ class Budget:
         if epsilon is None or delta is None:
             raise ValueError(f"epsilon and delta must be given together, got {epsilon=}, {delta=}")
         return Budget(epsilon, delta)
-
-
-class BudgetExceededError(RuntimeError):
-    """A release would exceed the budget, and was not recorded.
-
-    Attributes:
-        mechanism: What was to be released.
-        count: How many times.
-        budget: What there was to spend.
-    """
-
-    def __init__(self, mechanism: Mechanism, count: int, budget: Budget) -> None:
-        super().__init__(mechanism, count, budget)
-        self.mechanism = mechanism
-        self.count = count
-        self.budget = budget
-
-    def __str__(self) -> str:
-        times = "" if self.count == 1 else f" {self.count} times"
-        return (
-            f"releasing {self.mechanism}{times} would exceed the budget epsilon={self.budget.epsilon:g}, "
-            f"delta={self.budget.delta:g}; nothing was recorded, and nothing may be released"
-        )

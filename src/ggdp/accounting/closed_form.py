@@ -8,10 +8,9 @@ import numpy as np
 
 from ggdp.accounting.bounds import ErrorLedger
 from ggdp.accounting.curve import LogDelta
+from ggdp.numerics import UNIT_ROUNDOFF
 from ggdp.privacy_loss.hockey_stick import hockey_stick
 from ggdp.privacy_loss.shift_pair import ShiftPair
-
-_UNIT_ROUNDOFF = 2.0**-53
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,7 @@ class ClosedForm:
         """Certified log delta at epsilon."""
         stick = hockey_stick(self.pair, np.array([epsilon]))
         value, error = max(float(stick.value[0]), 5e-324), float(stick.error[0]) + 5e-324
-        slip = 4.0 * _UNIT_ROUNDOFF * (1.0 + abs(math.log(value)))  # of the logarithm itself
+        slip = 4.0 * UNIT_ROUNDOFF * (1.0 + abs(math.log(value)))  # of the logarithm itself
         return LogDelta(
             lower=math.log(value - error) - slip if value > error else -math.inf,
             estimate=math.log(value),

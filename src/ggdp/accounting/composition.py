@@ -17,6 +17,7 @@ from ggdp.accounting.bounds import Bounds, ErrorLedger
 from ggdp.accounting.closed_form import ClosedForm
 from ggdp.accounting.curve import Curve, EpsilonSandwich, LogDelta, crossing
 from ggdp.accounting.tilt import Saddle, TiltPlan, saddle_for_epsilon, saddle_for_log_delta
+from ggdp.numerics import UNIT_ROUNDOFF
 from ggdp.privacy_loss.dominating import Parts
 
 MOST_EPSILON = 2000.0
@@ -31,7 +32,6 @@ _MANY = 12  # different parts beyond which each attempt takes a second or so, an
 _MOST_ON_GRID = 60  # different parts that are put on a grid
 _MOST_RARE = 100  # different parts of which a rare event is split off, or a line drawn twice
 _LEAST_DELTA = 5e-324  # a positive delta never becomes an upper bound of zero
-_UNIT_ROUNDOFF = 2.0**-53
 
 Engine = Callable[[Parts, TiltPlan, Saddle], Curve]
 
@@ -290,11 +290,11 @@ def _rare_curve(engine: Engine, parts: Parts, plan: TiltPlan, epsilon: float) ->
 
 def _delta_bounds(found: LogDelta, method: str) -> Bounds:
     upper = _raised(found.upper)
-    lower = min(math.exp(min(found.lower, 0.0)) * (1.0 - 4.0 * _UNIT_ROUNDOFF), upper)
+    lower = min(math.exp(min(found.lower, 0.0)) * (1.0 - 4.0 * UNIT_ROUNDOFF), upper)
     estimate = min(max(math.exp(min(found.estimate, 0.0)), lower), upper)
     return Bounds(lower, estimate, upper, method, found.ledger)
 
 
 def _raised(log_delta: float) -> float:
     """No less than the delta of that logarithm, and positive."""
-    return min(math.exp(min(log_delta, 0.0)) * (1.0 + 4.0 * _UNIT_ROUNDOFF) + _LEAST_DELTA, 1.0)
+    return min(math.exp(min(log_delta, 0.0)) * (1.0 + 4.0 * UNIT_ROUNDOFF) + _LEAST_DELTA, 1.0)

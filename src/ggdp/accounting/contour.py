@@ -35,16 +35,11 @@ from ggdp.accounting.curve import LogDelta
 from ggdp.accounting.cut_off import MANY, PLANNING_ERROR, characteristic, cut_off, planned_end, power_units
 from ggdp.accounting.moments import log_chernoff_constant
 from ggdp.accounting.tilt import Parts, Saddle, TiltPlan
+from ggdp.errors import CannotCertifyError
+from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.panel_error import NODES_PER_PANEL
-from ggdp.privacy_loss.quadrature import (
-    MOST_PANELS,
-    CannotCertifyError,
-    Nodes,
-    certified_nodes_of_all,
-)
-from ggdp.privacy_loss.shift_pair import Array
+from ggdp.privacy_loss.quadrature import MOST_PANELS, Nodes, certified_nodes_of_all
 
-_UNIT_ROUNDOFF = 2.0**-53
 _TRUNCATION = -29.0  # log of the truncation aimed at, relative to delta
 _ALIASING = -32.0  # likewise
 _FEWEST_PANELS = 20  # that a part has, as a rule
@@ -89,17 +84,15 @@ class Line:
         derivative = -factor * float((wave * self.s).real.sum())
         size = np.abs(kernel)
         # the phases i omega eps carry the rounding of omega * eps, and every term that of its own exponent
-        own = (
-            np.abs(wave) * (16.0 + self.s.imag * abs(epsilon) + np.abs(self.exponent)) * 4.0 * _UNIT_ROUNDOFF
-        )
+        own = np.abs(wave) * (16.0 + self.s.imag * abs(epsilon) + np.abs(self.exponent)) * 4.0 * UNIT_ROUNDOFF
         roundoff = factor * float((size * self.excess_roundoff + own).sum()) + len(
             size
-        ) * _UNIT_ROUNDOFF * factor * float(np.abs(wave).sum())
+        ) * UNIT_ROUNDOFF * factor * float(np.abs(wave).sum())
         quadrature = factor * float((size * self.excess_quadrature).sum())
         truncation = math.exp(min(self.log_truncation, 700.0))
         aliasing = self._aliasing(epsilon, base)
         # base itself, K(theta) - theta eps, is a difference of possibly large numbers
-        base_error = 4.0 * _UNIT_ROUNDOFF * (abs(self.log_phi) + abs(self.theta * epsilon))
+        base_error = 4.0 * UNIT_ROUNDOFF * (abs(self.log_phi) + abs(self.theta * epsilon))
         both = roundoff + quadrature + truncation
         low, high = total - both - aliasing, total + both
         ledger = ErrorLedger(
@@ -179,7 +172,7 @@ def _assemble(
             ratio = characteristic(part.share, part.loss - part.mean, 0.0, step, count)
             exponent += times * np.log(ratio)
             size = np.abs(ratio)
-            slip = part.roundoff[0] + _UNIT_ROUNDOFF * (powers + 4.0 * omega * part.deviation)
+            slip = part.roundoff[0] + UNIT_ROUNDOFF * (powers + 4.0 * omega * part.deviation)
             growth_quadrature += times * np.log1p(part.quadrature[0] / size)
             growth_roundoff += times * np.log1p(slip / size)
             mean += times * part.mean

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ggdp.accounting.bounds import ErrorLedger
-from ggdp.privacy_loss.quadrature import CannotCertifyError
+from ggdp.errors import CannotCertifyError
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggdp.accounting.tilt import Parts, Saddle, TiltPlan
+from ggdp.errors import CannotCertifyError
+from ggdp.numerics import Array
 from ggdp.privacy_loss.decay import Decay, decay
-from ggdp.privacy_loss.quadrature import CannotCertifyError, Nodes, certified_nodes
-from ggdp.privacy_loss.shift_pair import Array
+from ggdp.privacy_loss.quadrature import Nodes, certified_nodes
 
 PLANNING_ERROR = 1e-5
 """How far the planned log phi may lie below the certified one; the caller checks it."""

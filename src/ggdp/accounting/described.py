@@ -10,12 +10,11 @@ from ggdp import arguments
 from ggdp.accounting.tilt import Parts
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, Mechanism, PoissonSampled
 from ggdp.mechanisms.custom import CustomMechanism
+from ggdp.numerics import UNIT_ROUNDOFF
 from ggdp.privacy_loss.cells import Atoms, Cells
 from ggdp.privacy_loss.custom import Replaceable, cells_of
 from ggdp.privacy_loss.dominating import MOST_TIMES, directions
 from ggdp.privacy_loss.loss_cdf import LossCdf
-
-_UNIT_ROUNDOFF = 2.0**-53
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Direction:
             return 0.0
         losses = [part.times * part.above.supremum for part in self.described]
         total = math.fsum([*losses, *(times * pair.supremum for pair, times in self.known)])
-        return max(total * (1.0 + 8.0 * _UNIT_ROUNDOFF), 0.0)
+        return max(total * (1.0 + 8.0 * UNIT_ROUNDOFF), 0.0)
 
     @property
     def reached(self) -> float:
@@ -55,7 +54,7 @@ class Direction:
             return 0.0
         losses = [part.times * part.below.supremum for part in self.described]
         total = math.fsum([*losses, *(times * pair.supremum for pair, times in self.known)])
-        return max(total * (1.0 - 32.0 * _UNIT_ROUNDOFF), 0.0) if math.isfinite(total) else 0.0
+        return max(total * (1.0 - 32.0 * UNIT_ROUNDOFF), 0.0) if math.isfinite(total) else 0.0
 
     @cached_property
     def infinite(self) -> tuple[float, float]:
@@ -136,5 +135,5 @@ def _infinite(parts: Sequence[tuple[Atoms, int]], side: float) -> float:
         log_finite += times * math.log(finite)
         growth += times * math.log1p(atoms.infinite / finite)
         count += times
-    slip = 1.0 + side * 64.0 * _UNIT_ROUNDOFF * (count + 1.0)  # sums of masses are good to some 20 ulps
+    slip = 1.0 + side * 64.0 * UNIT_ROUNDOFF * (count + 1.0)  # sums of masses are good to some 20 ulps
     return min(math.exp(min(log_finite, 600.0)) * math.expm1(min(growth, 600.0)) * slip, 1.0)

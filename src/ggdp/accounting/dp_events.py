@@ -42,6 +42,7 @@ from typing import Any
 
 from ggdp import arguments
 from ggdp.distributions import Gaussian, Laplace
+from ggdp.errors import RefusedEventError
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, Mechanism, PoissonSampled
 from ggdp.mechanisms.composed import Step
 from ggdp.privacy_loss.classical import (
@@ -63,14 +64,6 @@ Relation = Adjacency | str
 
 NOT_PRIVATE = PrivacyGuarantee(epsilon=0.0, delta=math.nextafter(1.0, 0.0))
 """Stands in a list of steps for one that keeps nothing private."""
-
-
-class RefusedEventError(ValueError):
-    """An event has no equal here; `event` is the innermost one that has none."""
-
-    def __init__(self, event: Any, reason: str) -> None:
-        super().__init__(reason)
-        self.event = event
 
 
 def from_dp_event(event: Any, *, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> Mechanism:

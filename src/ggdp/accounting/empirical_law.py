@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from ggdp.accounting.loss_histogram import LossHistogram
-from ggdp.privacy_loss.shift_pair import Array
+from ggdp.numerics import Array
 
 _MOST_POINTS = 2**23
 _WINDOW = 14.0  # in tilted standard deviations, to either side

@@ -23,11 +23,11 @@ from ggdp.accounting.curve import Curve
 from ggdp.accounting.described import Direction, described_directions
 from ggdp.accounting.grid_law import GridLaw, discretize
 from ggdp.accounting.tilt import Saddle, TiltPlan, saddle_for_epsilon, saddle_for_log_delta
+from ggdp.errors import CannotCertifyError
 from ggdp.mechanisms import Adjacency, Mechanism
+from ggdp.numerics import UNIT_ROUNDOFF
 from ggdp.privacy_loss.cells import Atoms
-from ggdp.privacy_loss.quadrature import CannotCertifyError
 
-_UNIT_ROUNDOFF = 2.0**-53
 _MOST_POINTS = 2**20
 _MOST_CELLS = 400_000
 _COARSEST = 0.02
@@ -251,7 +251,7 @@ def _top_atom(direction: Direction, target: float) -> float:
     share = math.log(target) - log_mass * (1.0 + 1e-12) + 1e-12
     if share >= 0.0:
         return 0.0
-    return max(total + math.log1p(-math.exp(share)) - 4.0 * _UNIT_ROUNDOFF * abs(total), 0.0)
+    return max(total + math.log1p(-math.exp(share)) - 4.0 * UNIT_ROUNDOFF * abs(total), 0.0)
 
 
 def _composed(direction: Direction, plan: TiltPlan, saddle: Saddle) -> _Sandwich:

@@ -24,10 +24,10 @@ from functools import cached_property
 
 import numpy as np
 
+from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.hockey_stick import HockeyStick, Mask, far_side, hockey_stick
-from ggdp.privacy_loss.shift_pair import Array, ShiftPair
+from ggdp.privacy_loss.shift_pair import ShiftPair
 
-_UNIT_ROUNDOFF = 2.0**-53
 _MATTERS = 1e11  # a mass that is all of the answer, in units of one that is negligible
 _SMALLEST = 1e-295  # value of a curve up to which it may be off by as much
 _MOST_ROUNDS = 100  # in which points above their neighbours' chord are dropped
@@ -109,17 +109,17 @@ def discretize(pair: ShiftPair, spacing: float, low: float, high: float, negligi
         excess_mass, excess_factor = 2.0 * _SMALLEST, 3.0 * share
     # noise of a grid finer than the closed form; dropping it raises the curve
     negative = -float(mass[mass < 0.0].sum())
-    mass[curve.turn] += 16.0 * _UNIT_ROUNDOFF  # the terms of this one are of order one
+    mass[curve.turn] += 16.0 * UNIT_ROUNDOFF  # the terms of this one are of order one
     return GridLaw(
         origin=curve.origin,
         first=curve.first,
         spacing=spacing,
-        mass=(factor + 8.0 * _UNIT_ROUNDOFF) * np.maximum(mass, 0.0),
+        mass=(factor + 8.0 * UNIT_ROUNDOFF) * np.maximum(mass, 0.0),
         infinite=lifted + (0.0 if curve.ends else factor * float(curve.right.value[-1])),
         raised=float(curve.left.slope[0]),
         moved=curve.moved(),
         excess_mass=excess_mass + negative,
-        excess_factor=excess_factor + 48.0 * _UNIT_ROUNDOFF,
+        excess_factor=excess_factor + 48.0 * UNIT_ROUNDOFF,
         curve=curve,
     )
 
@@ -153,11 +153,11 @@ class _Curve:
         whole = replace(pair, cut=math.inf)
         left, right = far_side(whole, t[: turn + 1]), hockey_stick(whole, t[turn:])
         if t[turn] > 0.0:  # a grid that begins beyond the turn needs of the other form only its first value
-            value, error = right.value[:1] - 1.0, right.error[:1] + 4.0 * _UNIT_ROUNDOFF
+            value, error = right.value[:1] - 1.0, right.error[:1] + 4.0 * UNIT_ROUNDOFF
             left = HockeyStick(value, error, -value)
         else:  # both forms must agree at the turn, or all of the left side is off by as much
             left.value[-1] = right.value[0] + math.expm1(t[turn])
-            left.error[-1] = right.error[0] + 2.0 * _UNIT_ROUNDOFF * (right.value[0] + spacing)
+            left.error[-1] = right.error[0] + 2.0 * UNIT_ROUNDOFF * (right.value[0] + spacing)
         return _Curve(pair, origin, first, spacing, turn, float(t[turn]), ends, left, right)
 
     def masses(self, left: Array, right: Array) -> Array:
@@ -238,24 +238,24 @@ class _Curve:
         size, turn = self.turn + len(self.right.value), self.turn
         fall = -math.expm1(-self.spacing)
         left_error, right_error = (
-            side.error + 8.0 * _UNIT_ROUNDOFF * side.value + 1e-300 for side in (self.left, self.right)
+            side.error + 8.0 * UNIT_ROUNDOFF * side.value + 1e-300 for side in (self.left, self.right)
         )
         left, right = self.left.value - left_error, self.right.value - right_error
         # the two forms of the value at the turn differ by rounding
         apart = abs(math.expm1(self.t_turn))
         joint = min(float(left[-1]), float(right[0]) + math.expm1(self.t_turn))
         left[-1], right[0] = joint, joint - math.expm1(self.t_turn)
-        mismatch = 8.0 * _UNIT_ROUNDOFF * (abs(joint) + apart)
+        mismatch = 8.0 * UNIT_ROUNDOFF * (abs(joint) + apart)
         right_error[0] = 2.0 * (left_error[-1] + right_error[0]) + mismatch
         error = np.concatenate([left_error[:-1], right_error])
         # masses at least as large as those of the exact values, whichever way these are off
         doubt = np.zeros(size)
         doubt[1:-1] = 4.0 * (error[:-2] + error[1:-1] + error[2:]) / fall
-        doubt[turn] += 32.0 * _UNIT_ROUNDOFF
+        doubt[turn] += 32.0 * UNIT_ROUNDOFF
         mass = np.maximum(self.masses(left, right), 0.0) + doubt
         one, other = mass[:-1], math.exp(-self.spacing) * mass[1:]
         share = one / (one + other)
-        weight = (1.0 + 64.0 * _UNIT_ROUNDOFF) * math.expm1(self.spacing) / (share**2 + (1.0 - share) ** 2)
+        weight = (1.0 + 64.0 * UNIT_ROUNDOFF) * math.expm1(self.spacing) / (share**2 + (1.0 - share) ** 2)
         first, second = np.zeros(size), np.zeros(size)  # what the cell right of a point asks for, and left
         first[:-1] = weight * other * share**2
         second[1:] = weight * one * (1.0 - share) ** 2
@@ -277,12 +277,12 @@ class _Curve:
         if hull is None:
             return None
         # less mass at the turn lowers the curve left of it, by more than the two forms differ
-        hull[turn] -= 64.0 * _UNIT_ROUNDOFF + 2.0 * mismatch / fall
+        hull[turn] -= 64.0 * UNIT_ROUNDOFF + 2.0 * mismatch / fall
         return GridLaw(
             origin=self.origin,
             first=self.first,
             spacing=self.spacing,
-            mass=np.maximum(hull, 0.0) * (1.0 - 64.0 * _UNIT_ROUNDOFF),
+            mass=np.maximum(hull, 0.0) * (1.0 - 64.0 * UNIT_ROUNDOFF),
             infinite=0.0,
             raised=0.0,
             moved=0.0,
@@ -301,7 +301,7 @@ class _Curve:
         rise = (float(low[1] - low[0]) + doubt) / fall
         with np.errstate(over="ignore", invalid="ignore"):
             away = np.expm1(places * self.spacing)
-            lost = (2.0 * doubt + 64.0 * _UNIT_ROUNDOFF * abs(rise)) / fall * (1.0 + away[-1])
+            lost = (2.0 * doubt + 64.0 * UNIT_ROUNDOFF * abs(rise)) / fall * (1.0 + away[-1])
             return np.asarray(low[1] - lost + rise * away, dtype=float)
 
     def _floor(self, error: Array) -> Array:
@@ -312,10 +312,10 @@ class _Curve:
         that line from there to the left: it is steeper.
         """
         near = float(self.right.value[-2] + error[-2])
-        far = float(self.right.value[-3] + error[-3] + 2.0 * error[-2]) * (1.0 + 256.0 * _UNIT_ROUNDOFF)
+        far = float(self.right.value[-3] + error[-3] + 2.0 * error[-2]) * (1.0 + 256.0 * UNIT_ROUNDOFF)
         rise = (far - near) / -math.expm1(-self.spacing)
         away = (np.arange(len(error)) - (len(error) - 2)) * self.spacing
-        line = (near - rise * np.expm1(away)) * (1.0 - 16.0 * _UNIT_ROUNDOFF)
+        line = (near - rise * np.expm1(away)) * (1.0 - 16.0 * UNIT_ROUNDOFF)
         line[-3:-1] = far, near
         return np.asarray(line, dtype=float)
 

@@ -44,10 +44,10 @@ from ggdp.accounting.bounds import ErrorLedger
 from ggdp.accounting.curve import LogDelta
 from ggdp.accounting.grid_law import GridLaw, discretize
 from ggdp.accounting.tilt import Parts, Saddle, TiltPlan
-from ggdp.privacy_loss.quadrature import CannotCertifyError
-from ggdp.privacy_loss.shift_pair import Array, ShiftPair
+from ggdp.errors import CannotCertifyError
+from ggdp.numerics import UNIT_ROUNDOFF, Array
+from ggdp.privacy_loss.shift_pair import ShiftPair
 
-_UNIT_ROUNDOFF = 2.0**-53
 _MOST_POINTS = 2**21
 _MOST_CELLS = 400_000
 _LARGE = 600.0  # exponent of the largest factor taken
@@ -115,7 +115,7 @@ class Lattice:
         above, kernel = float(self.above[index]), float(self.kernel[index])
         value = shrink * kernel - math.expm1(epsilon - self.centre) * above
         widened = math.exp(self.growth * abs(epsilon - self.centre))
-        rounding = widened * self.rounding + 8.0 * _UNIT_ROUNDOFF * shrink * abs(kernel)
+        rounding = widened * self.rounding + 8.0 * UNIT_ROUNDOFF * shrink * abs(kernel)
         tail, alias, infinite = widened * self.tail, widened * self.alias, self.infinite
         inflation = self._inflation(epsilon) + self.excess * value
         high = value + rounding + tail + infinite
@@ -140,7 +140,7 @@ class Lattice:
         near = float(self.above[low] - self.above[min(high + 1, len(self.above) - 1)])
         distance = abs(epsilon - self.centre) + self.reach
         near += float(high - low + 2) * self.entry_error * math.exp(self.theta * distance)
-        near += len(self.loss) * _UNIT_ROUNDOFF * float(self.above[low])
+        near += len(self.loss) * UNIT_ROUNDOFF * float(self.above[low])
         return math.expm1(self.spacing) * math.exp(self.spacing) * (self.moved * near + self.unlikely)
 
 
@@ -248,7 +248,7 @@ def compose(laws: Laws, saddle: Saddle, size: int, spacing: float) -> Lattice:
     """The law of the sum of all losses, by one tilted transform of `size` points around the saddle."""
     half = size // 2 + 1
     log_transform, slip = np.zeros(half, dtype=np.complex128), np.zeros(half)
-    per_entry = 6.0 * math.log2(size) * _UNIT_ROUNDOFF
+    per_entry = 6.0 * math.log2(size) * UNIT_ROUNDOFF
     log_phi = 0.0
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         for law, times in laws:
@@ -257,7 +257,7 @@ def compose(laws: Laws, saddle: Saddle, size: int, spacing: float) -> Lattice:
             places = np.arange(len(exponent)) % size
             transform = np.fft.rfft(np.bincount(places, weights=np.exp(exponent - log_one), minlength=size))
             log_transform += times * np.log(transform)
-            slip += times * np.log1p((per_entry + 8.0 * _UNIT_ROUNDOFF) / np.abs(transform))
+            slip += times * np.log1p((per_entry + 8.0 * UNIT_ROUNDOFF) / np.abs(transform))
             log_phi += times * log_one
         modulus = np.exp(log_transform.real)
         power = np.where(modulus > 0.0, np.exp(log_transform), 0.0)
@@ -295,7 +295,7 @@ def _unrolled(
         times * (abs(law.origin) + (abs(law.first) + len(law.mass)) * spacing) for law, times in laws
     )
     ulps = size + 64.0 + 8.0 * (abs(log_phi) + theta * (abs(centre) + places))
-    rounding = noise + ulps * _UNIT_ROUNDOFF * float(kernel[np.searchsorted(loss, centre)])
+    rounding = noise + ulps * UNIT_ROUNDOFF * float(kernel[np.searchsorted(loss, centre)])
     tail, alias = _wrapped(laws, saddle, 0.6 * period, period, base)
     alias += _raised(laws, theta)
     if not abs(base) < _DEEPEST:

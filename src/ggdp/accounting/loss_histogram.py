@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ggdp.privacy_loss.shift_pair import Array
+from ggdp.numerics import Array
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

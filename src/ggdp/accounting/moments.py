@@ -16,9 +16,9 @@ import numpy as np
 
 from ggdp.accounting.closed_form import ClosedForm
 from ggdp.accounting.tilt import Parts, TiltPlan
+from ggdp.numerics import Array
 from ggdp.privacy_loss.hockey_stick import hockey_stick, log_masses, thresholds
 from ggdp.privacy_loss.quadrature import NEGLIGIBLE, certified_nodes_of_all
-from ggdp.privacy_loss.shift_pair import Array
 
 _FACTORS = (1.0, 0.85, 0.7, 0.55, 0.4, 0.25, 0.1, 0.03, 0.01, 0.001)  # of the saddle's tilt
 _MOST_SINGLE = 3  # releases that are asked for their own cost

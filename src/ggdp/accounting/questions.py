@@ -22,10 +22,10 @@ from ggdp.accounting.composition import (
     too_much,
 )
 from ggdp.accounting.described import described_directions, is_described
+from ggdp.errors import CannotCertifyError
 from ggdp.mechanisms import Adjacency, Mechanism
 from ggdp.privacy_loss.dominating import directions
 from ggdp.privacy_loss.purity import is_pure
-from ggdp.privacy_loss.quadrature import CannotCertifyError
 
 _LEAST_DELTA = 1e-100
 LEAST_LOG_DELTA = math.log(_LEAST_DELTA)

@@ -24,14 +24,15 @@ import numpy as np
 from ggdp.accounting.bounds import ErrorLedger
 from ggdp.accounting.curve import Curve, LogDelta
 from ggdp.accounting.tilt import Parts, TiltPlan, saddle_for_epsilon
+from ggdp.errors import CannotCertifyError
+from ggdp.numerics import UNIT_ROUNDOFF
 from ggdp.privacy_loss.hockey_stick import log_masses, survivals, thresholds
-from ggdp.privacy_loss.quadrature import CannotCertifyError, certified_nodes
+from ggdp.privacy_loss.quadrature import certified_nodes
 
 _NEGLIGIBLE = -18.0  # log of the middle term aimed at, relative to delta
 _LEVELS = (*range(-8, -76, -6), -90, -110, -135, -165, -200, -245, -300, -370, -450, -550)
 _TINY = 1e-100  # probability below which that of any of several events is their sum
 _MANY = 12  # different parts beyond which the search for a cut is coarser
-_UNIT_ROUNDOFF = 2.0**-53
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Rare:
         scaled = expected if tiny else -math.exp(epsilon) * math.expm1(self.log_none_q)
         value = gap + math.expm1(-epsilon) * scaled
         exponents = 8.0 + 2.0 * (epsilon + abs(self.log_expected))
-        rounding = self.size + exponents * _UNIT_ROUNDOFF * (abs(gap) + scaled)
+        rounding = self.size + exponents * UNIT_ROUNDOFF * (abs(gap) + scaled)
         middle = expected * (1.0 + 1e-9) * math.exp(min(self.log_other, 0.0))
         return value, rounding, middle, scaled
 
@@ -239,7 +240,7 @@ def _rare(planner: _Planner, restricted: Parts, reach: _Reach, epsilon: float) -
         ulps = (
             500.0 + (pair.beta + 3.0) * (pair.cut - pair.down) ** pair.beta
         )  # as in privacy_loss.hockey_stick
-        size += times * ulps * _UNIT_ROUNDOFF * (pair.rate * (up + down) + math.exp(epsilon + log_q))
+        size += times * ulps * UNIT_ROUNDOFF * (pair.rate * (up + down) + math.exp(epsilon + log_q))
         nearest = min(nearest, pair.supremum)
     log_other = _log_other(planner, reach, nearest - epsilon)
     return Rare(log_none_q, log_none_gap, log_expected, size, log_other, epsilon)

@@ -33,9 +33,9 @@ import numpy as np
 from ggdp import arguments
 from ggdp.accounting.bounds import Bounds
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Mechanism, PoissonSampled
+from ggdp.numerics import Array
 from ggdp.privacy_loss.dominating import Sizes, checked_steps, directions, worst_shift
 from ggdp.privacy_loss.renyi_divergence import LARGEST_GAIN, PROVED_ERROR, SLACK, gains, sampled_gain
-from ggdp.privacy_loss.shift_pair import Array
 from ggdp.privacy_loss.worst_split import ORDERS, known_gains, worst_gains
 
 MOST_ORDER = 10_000.0

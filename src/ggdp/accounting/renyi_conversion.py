@@ -48,8 +48,8 @@ import numpy as np
 from ggdp.accounting import contour
 from ggdp.accounting.renyi import amplified, sampled_gains
 from ggdp.accounting.tilt import Parts, TiltPlan, saddle_at
+from ggdp.numerics import Array
 from ggdp.privacy_loss.renyi_divergence import SLACK
-from ggdp.privacy_loss.shift_pair import Array
 from ggdp.privacy_loss.worst_split import ORDERS
 
 _BETWEEN = 6  # orders tried between two of the list

@@ -24,8 +24,8 @@ from ggdp.accounting.bounds import Estimate
 from ggdp.accounting.empirical_law import EmpiricalLaw
 from ggdp.accounting.loss_histogram import LossHistogram, LossSampler, histogram, pilot_grid
 from ggdp.mechanisms import AdditiveNoise, Adjacency, PoissonSampled
+from ggdp.numerics import Array
 from ggdp.privacy_loss.dominating import directions
-from ggdp.privacy_loss.shift_pair import Array
 
 FAILURE_PROB = 1e-6
 _METHOD = "sampled losses"

@@ -12,8 +12,9 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
+from ggdp.numerics import Array
 from ggdp.privacy_loss.dominating import Parts
-from ggdp.privacy_loss.shift_pair import Array, ShiftPair
+from ggdp.privacy_loss.shift_pair import ShiftPair
 
 __all__ = [
     "Cumulants",

@@ -29,9 +29,9 @@ from ggdp.accounting.explicit_shifts import flat, leaves, mapped, quick_splits, 
 from ggdp.accounting.renyi import worst_step
 from ggdp.accounting.renyi_conversion import RenyiSteps
 from ggdp.accounting.tilt import TiltPlan, saddle_for_epsilon, saddle_for_log_delta
+from ggdp.errors import CannotCertifyError
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, Mechanism
 from ggdp.privacy_loss.dominating import Parts, checked_steps, directions, worst_shift
-from ggdp.privacy_loss.quadrature import CannotCertifyError
 
 METHODS = ("scanned", "one-coordinate")
 Ask = Callable[[Mechanism, float], Bounds]

@@ -9,8 +9,8 @@ from ggdp import arguments
 from ggdp.accounting import Bounds
 from ggdp.accounting import epsilon as epsilon_of
 from ggdp.calibration.target import Target
+from ggdp.errors import CannotCertifyError
 from ggdp.mechanisms import Adjacency, Mechanism
-from ggdp.privacy_loss.quadrature import CannotCertifyError
 
 
 @dataclass(frozen=True)

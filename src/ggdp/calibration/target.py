@@ -10,9 +10,9 @@ from ggdp.accounting import delta as delta_of
 from ggdp.accounting import epsilon as epsilon_of
 from ggdp.accounting.composition import MOST_EPSILON
 from ggdp.accounting.tilt import TiltPlan, saddle_for_log_delta
+from ggdp.errors import CannotCertifyError
 from ggdp.mechanisms import Adjacency, Composed, Mechanism
 from ggdp.privacy_loss.dominating import Parts, directions
-from ggdp.privacy_loss.quadrature import CannotCertifyError
 
 _JUST_ABOVE = 5e-324
 _PURE = "for pure privacy, beta = 1 with scale = sensitivity * steps / epsilon needs no accountant"

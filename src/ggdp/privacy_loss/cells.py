@@ -20,9 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ggdp import arguments
-from ggdp.privacy_loss.shift_pair import Array
+from ggdp.numerics import UNIT_ROUNDOFF, Array
 
-_UNIT_ROUNDOFF = 2.0**-53
 _LARGE = 30.0
 _NO_WEIGHT = 1e-130  # no delta below 1e-100 is asked for
 
@@ -73,7 +72,7 @@ class Cells:
         keep = 1.0 - rate
         low = _mixed(self.loss_low, rate)
         high = _mixed(self.loss_high, rate)
-        slack = 8.0 * _UNIT_ROUNDOFF
+        slack = 8.0 * UNIT_ROUNDOFF
         return Cells(
             (keep * self.q_low + rate * self.p_low) * (1.0 - slack),
             (keep * self.q_high + rate * self.p_high) * (1.0 + slack),
@@ -90,13 +89,13 @@ class Cells:
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             log_p, log_q = np.log(p), np.log(q)
             rise = log_p - log_q - a  # how far the mean ratio lies above e^a; not negative but for rounding
-            rise = np.maximum(rise, 0.0) + 8.0 * _UNIT_ROUNDOFF * (
+            rise = np.maximum(rise, 0.0) + 8.0 * UNIT_ROUNDOFF * (
                 1.0 + np.abs(log_p) + np.abs(log_q) + np.abs(a)
             )
             share = np.minimum(np.expm1(-rise) / np.expm1(a - b), 1.0)
         # a cell of one loss, without Q-mass or without a lowest loss goes to its upper end
         share = np.where((b > a) & (q > 0.0) & np.isfinite(a) & ~np.isnan(share), share, 1.0)
-        up = np.concatenate([p * share, p * (1.0 - share)]) * (1.0 + 8.0 * _UNIT_ROUNDOFF)
+        up = np.concatenate([p * share, p * (1.0 - share)]) * (1.0 + 8.0 * UNIT_ROUNDOFF)
         return _pruned(_atoms(np.concatenate([b, a]), up))
 
     def below(self) -> Atoms:
@@ -106,9 +105,9 @@ class Cells:
         with np.errstate(divide="ignore"):
             log_p, log_q = np.log(p), np.log(q)
             loss = log_p - log_q
-            slack = 8.0 * _UNIT_ROUNDOFF * (1.0 + np.abs(log_p) + np.where(q > 0.0, np.abs(log_q), 0.0))
+            slack = 8.0 * UNIT_ROUNDOFF * (1.0 + np.abs(log_p) + np.where(q > 0.0, np.abs(log_q), 0.0))
         # no merged outcome loses more than the cell's largest loss; rounding may not make it so
-        return _atoms(np.minimum(loss - slack, self.loss_high[kept]), p * (1.0 - 8.0 * _UNIT_ROUNDOFF))
+        return _atoms(np.minimum(loss - slack, self.loss_high[kept]), p * (1.0 - 8.0 * UNIT_ROUNDOFF))
 
 
 def vector_cells(with_record: Array, without_record: Array, doubt: float) -> Cells:
@@ -120,7 +119,7 @@ def vector_cells(with_record: Array, without_record: Array, doubt: float) -> Cel
         size = np.where(np.isfinite(log_p), np.abs(log_p), 0.0) + np.where(
             np.isfinite(log_q), np.abs(log_q), 0.0
         )
-    slack = np.where(np.isfinite(loss), 4.0 * doubt + 4.0 * _UNIT_ROUNDOFF * size, 0.0)
+    slack = np.where(np.isfinite(loss), 4.0 * doubt + 4.0 * UNIT_ROUNDOFF * size, 0.0)
     return Cells(
         with_record * low,
         with_record * high,

@@ -37,12 +37,11 @@ import numpy as np
 
 from ggdp import arguments
 from ggdp.mechanisms.custom import CustomMechanism
+from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.cells import Cells
 from ggdp.privacy_loss.custom import cells_of, density_cells
 from ggdp.privacy_loss.density import Density, Mixture
-from ggdp.privacy_loss.shift_pair import Array
 
-_UNIT_ROUNDOFF = 2.0**-53
 _NEGLIGIBLE = 1e-290  # masses below are only bounded: they may have lost digits to underflow
 _MOST_OUTCOMES = 1 << 24
 _MOST_CELLS = 1 << 17
@@ -295,7 +294,7 @@ def _gaussian(mean: float, std: float) -> Density:
 
 def _loose(exponent: Array | float) -> Array | float:
     """Relative error of a mass computed by a few operations and the exponential of minus this."""
-    return 32.0 * _UNIT_ROUNDOFF * (1.0 + exponent)
+    return 32.0 * UNIT_ROUNDOFF * (1.0 + exponent)
 
 
 def _outcomes(
@@ -306,7 +305,7 @@ def _outcomes(
     *,
     p_error: Array | float | None = None,
     loss_high: Array | None = None,
-    loss_error: float = 16.0 * _UNIT_ROUNDOFF,
+    loss_error: float = 16.0 * UNIT_ROUNDOFF,
 ) -> Cells:
     """Cells of given masses and losses, right to relative errors; an infinite loss has a mass of zero."""
     high = loss if loss_high is None else loss_high

@@ -22,11 +22,11 @@ from ggdp import arguments
 from ggdp.mechanisms.custom import CustomMechanism
 from ggdp.mechanisms.gaussian_mixture import GaussianMixtureNoise
 from ggdp.mechanisms.outcomes import OutcomeProbabilities
+from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.cells import Cells, vector_cells
 from ggdp.privacy_loss.density import Density, Mixture
 from ggdp.privacy_loss.enclosure import Enclosure, enclose
 from ggdp.privacy_loss.partition import partition
-from ggdp.privacy_loss.shift_pair import Array
 
 __all__ = [
     "DensityNoise",
@@ -43,7 +43,6 @@ __all__ = [
 
 _CELLS = 1 << 17
 _FINER = 2  # masses are bounded on cells this much finer, where the bounds are closer, and then added up
-_UNIT_ROUNDOFF = 2.0**-53
 _TOLERANCE = 1e-9  # by how much a total may miss one: an honest normalising constant is that good
 
 
@@ -185,7 +184,7 @@ def cells_of(mechanism: object) -> Cells:
 def _(mechanism: OutcomeProbabilities) -> Cells:
     with_record, without_record = np.array(mechanism.with_record), np.array(mechanism.without_record)
     missing = max(abs(math.fsum(vector) - 1.0) for vector in (with_record, without_record))
-    return vector_cells(with_record, without_record, missing + 4.0 * _UNIT_ROUNDOFF)
+    return vector_cells(with_record, without_record, missing + 4.0 * UNIT_ROUNDOFF)
 
 
 @cells_of.register
@@ -230,7 +229,7 @@ def density_cells(with_record: Density | Mixture, without_record: Density | Mixt
     nothing, endless = np.isneginf(p.left) & np.isneginf(p.right), np.isneginf(q.left) & np.isneginf(q.right)
     known = ~(nothing | endless)
     sizes = np.abs(np.where(known, [p.left, p.right, q.left, q.right], 0.0)).sum(axis=0)
-    rounding = 8.0 * _UNIT_ROUNDOFF * sizes
+    rounding = 8.0 * UNIT_ROUNDOFF * sizes
     low = np.where(nothing, -math.inf, np.where(endless, math.inf, np.where(known, low, 0.0) - rounding))
     high = np.where(nothing, -math.inf, np.where(endless, math.inf, np.where(known, high, 0.0) + rounding))
     unknown = np.array([-math.inf, -math.inf]), np.array([math.inf, math.inf])

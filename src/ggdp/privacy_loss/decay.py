@@ -25,9 +25,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from ggdp.numerics import Array
 from ggdp.privacy_loss.panel_error import log_tilted
 from ggdp.privacy_loss.quadrature import tail_ends
-from ggdp.privacy_loss.shift_pair import Array, ShiftPair
+from ggdp.privacy_loss.shift_pair import ShiftPair
 
 _CELLS_PER_PIECE = 240
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ggdp import arguments
-from ggdp.privacy_loss.shift_pair import Array
+from ggdp.numerics import Array
 
 LogDensity = Callable[[Array], Array]
 

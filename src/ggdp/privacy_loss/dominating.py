@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass
 
 from ggdp import arguments
+from ggdp.errors import NoDominatingPairError
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, Mechanism, PoissonSampled
 from ggdp.mechanisms.composed import Step
 from ggdp.privacy_loss.shift_pair import ShiftPair
@@ -26,10 +27,6 @@ MOST_VECTOR_BETA = 8.0
 NOISE_MULTIPLIER = arguments.Range("noise_multiplier", least=0.02, most=1000.0, typical=(0.5, 20.0))
 RATE = arguments.Range("rate", least=1e-7, most=1.0, typical=(1e-3, 1.0))
 MOST_TIMES = 10_000_000
-
-
-class NoDominatingPairError(ValueError):
-    """No pair of laws is known to dominate this vector release; a bound by other means may be."""
 
 
 @dataclass(frozen=True)

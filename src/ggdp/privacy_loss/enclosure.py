@@ -21,10 +21,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.density import Density, Mixture
-from ggdp.privacy_loss.shift_pair import Array
 
-_UNIT_ROUNDOFF = 2.0**-53
 _NUDGE = 8.0  # ulps
 _WILD = 1e-5  # change of g over a nudge from which an end counts as not levelling off
 
@@ -95,8 +94,8 @@ def _enclose_one(density: Density, edges: Edges) -> Enclosure:
     over, under = over + doubt_left + doubt_right, under + doubt_left + doubt_right
     with np.errstate(over="ignore", under="ignore"):
         chord = _chord_mass(left, right, length)
-        mass_low = chord * np.exp(-under) * (1.0 - 32.0 * _UNIT_ROUNDOFF)
-        mass_high = chord * np.exp(np.minimum(over, 700.0)) * (1.0 + 32.0 * _UNIT_ROUNDOFF)
+        mass_low = chord * np.exp(-under) * (1.0 - 32.0 * UNIT_ROUNDOFF)
+        mass_high = chord * np.exp(np.minimum(over, 700.0)) * (1.0 + 32.0 * UNIT_ROUNDOFF)
     tail_low, tail_high = _tails(density, edges, left, right, slope, noise, bend)
     spare = 0.5 * density.outside_mass
     return Enclosure(

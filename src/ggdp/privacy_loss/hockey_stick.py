@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggdp.distributions.gamma_tail import log_upper, upper
-from ggdp.privacy_loss.shift_pair import Array, ShiftPair
+from ggdp.numerics import UNIT_ROUNDOFF, Array
+from ggdp.privacy_loss.shift_pair import ShiftPair
 
-_UNIT_ROUNDOFF = 2.0**-53
 _GAMMA_ULPS = 400.0
 _LARGE = 600.0  # largest exponent of a factor: e^t overflows soon after, and 1/Q
 _SMALLEST_FACTOR = math.exp(-_LARGE)
@@ -95,10 +95,10 @@ def _sharpened(stick: HockeyStick, pair: ShiftPair, t: Array, factor: Array | fl
         value = -weight * np.expm1(0.5 * short) * factor
         ulps = 64.0 + 4.0 * (abs(top) + pair.up - pair.down) + np.abs(t)
         error = value * ulps + 2.0 * weight * np.exp(0.5 * short) * slip * factor
-    better = inside & (error * _UNIT_ROUNDOFF + _UNDERFLOW < stick.error)
+    better = inside & (error * UNIT_ROUNDOFF + _UNDERFLOW < stick.error)
     return HockeyStick(
         np.where(better, value, stick.value),
-        np.where(better, error * _UNIT_ROUNDOFF + _UNDERFLOW, stick.error),
+        np.where(better, error * UNIT_ROUNDOFF + _UNDERFLOW, stick.error),
         stick.slope,
     )
 
@@ -117,7 +117,7 @@ def log_masses(pair: ShiftPair, z: Array) -> tuple[Array, Array, Array]:
     log_p, ulps_p = _log_mixture(pair, z, pair.up)
     log_q, ulps_q = _log_mixture(pair, z, pair.down)
     size = np.abs(log_p) + np.abs(log_q) + 16.0
-    return log_p, log_q, 2.0 * _UNIT_ROUNDOFF * (np.maximum(ulps_p, ulps_q) + size)
+    return log_p, log_q, 2.0 * UNIT_ROUNDOFF * (np.maximum(ulps_p, ulps_q) + size)
 
 
 def _half_line(pair: ShiftPair, t: Array, z: Array, residual: Array, side: float) -> HockeyStick:
@@ -139,7 +139,7 @@ def _half_line(pair: ShiftPair, t: Array, z: Array, residual: Array, side: float
         spoiled = np.where(below, p.error, pair.rate * (up.error + down.error)) + np.abs(terms[1]) * q.error
         density = np.exp(np.minimum(pair.log_mixture(z, pair.up) - np.abs(z) ** pair.beta, 0.0))
         slack = density * residual**2 / np.maximum(pair.loss_slope(z), 1e-300)
-        error = spoiled + (16.0 + np.abs(t)) * _UNIT_ROUNDOFF * size + slack + _UNDERFLOW * (1.0 + factor)
+        error = spoiled + (16.0 + np.abs(t)) * UNIT_ROUNDOFF * size + slack + _UNDERFLOW * (1.0 + factor)
         slope = factor * q.mass
     apart = (t > _LARGE) | ((t > 1.0) & (q.mass < _SMALLEST_FACTOR))
     if side > 0.0 and np.any(apart):
@@ -151,7 +151,7 @@ def _half_line(pair: ShiftPair, t: Array, z: Array, residual: Array, side: float
     return HockeyStick(
         np.where(inside, np.maximum(value, 0.0), np.where(everything, whole, 0.0)),
         np.where(
-            inside, np.minimum(error, 1.0), np.where(everything, 4.0 * _UNIT_ROUNDOFF * np.abs(whole), 0.0)
+            inside, np.minimum(error, 1.0), np.where(everything, 4.0 * UNIT_ROUNDOFF * np.abs(whole), 0.0)
         ),
         np.where(inside, slope, np.where(everything, np.exp(np.minimum(t, _LARGE)), 0.0)),
     )
@@ -164,13 +164,13 @@ def _by_logarithms(
     log_p, ulps_p = _log_mixture(pair, z, pair.up)
     log_q, ulps_q = _log_mixture(pair, z, pair.down)
     p, ratio = np.exp(log_p), np.minimum(t + log_q - log_p, 0.0)
-    doubt = _UNIT_ROUNDOFF * (ulps_p + ulps_q + 4.0 * (np.abs(t) + np.abs(log_p) + np.abs(log_q)))
+    doubt = UNIT_ROUNDOFF * (ulps_p + ulps_q + 4.0 * (np.abs(t) + np.abs(log_p) + np.abs(log_q)))
     value, error, slope = into
     scaled = p * np.exp(ratio)
     value[apart] = -p * np.expm1(ratio)
     error[apart] = (
         p_error
-        + p * _UNIT_ROUNDOFF * (16.0 + 2.0 * np.abs(log_p))
+        + p * UNIT_ROUNDOFF * (16.0 + 2.0 * np.abs(log_p))
         + scaled * np.expm1(np.minimum(doubt, _LARGE))
         + slack
         + _UNDERFLOW
@@ -192,13 +192,13 @@ class _Tail:
             half = 0.5 * (np.exp(-exponent) if beta == 1.0 else upper(1.0 / beta, exponent))
             mass = np.where(x < 0.0, 1.0 - half, half)
             spoiled = np.where(half > 0.0, half * _ulps(beta, x, exponent, shift), 0.0)
-            return _Tail(mass, _UNIT_ROUNDOFF * (spoiled + 2.0 * mass))
+            return _Tail(mass, UNIT_ROUNDOFF * (spoiled + 2.0 * mass))
 
     @staticmethod
     def mixture(rate: float, still: "_Tail", moved: "_Tail") -> "_Tail":
         mass = (1.0 - rate) * still.mass + rate * moved.mass
         error = (1.0 - rate) * still.error + rate * moved.error
-        return _Tail(mass, error + 4.0 * _UNIT_ROUNDOFF * mass)
+        return _Tail(mass, error + 4.0 * UNIT_ROUNDOFF * mass)
 
 
 def _ulps(beta: float, x: Array, exponent: Array, shift: float) -> Array:

@@ -17,9 +17,9 @@ import numpy as np
 
 from ggdp import arguments
 from ggdp.mechanisms.custom import CustomMechanism
+from ggdp.numerics import Array
 from ggdp.privacy_loss.cells import Cells
 from ggdp.privacy_loss.custom import cells_of
-from ggdp.privacy_loss.shift_pair import Array
 
 _ERROR = 2.0**-50  # to which the distribution function is taken to be right, absolutely
 _GROUP = 16  # fine cells put together: the finer they are, the better the mass without the record is known

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ggdp.privacy_loss.shift_pair import Array, ShiftPair
+from ggdp.numerics import Array
+from ggdp.privacy_loss.shift_pair import ShiftPair
 
 NODES_PER_PANEL = 20
 Tilts = tuple[float, ...]

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ggdp.numerics import Array
 from ggdp.privacy_loss.density import Density
 from ggdp.privacy_loss.enclosure import Edges
-from ggdp.privacy_loss.shift_pair import Array
 
 _BULK, _FAR = 45.0, 330.0  # depth, in nats below the peak, of the bulk and of the last cell
 _SCAN = 2001

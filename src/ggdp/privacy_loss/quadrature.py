@@ -16,8 +16,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from ggdp.errors import CannotCertifyError
+from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.panel_error import NODES_PER_PANEL, Tilts, log_panel_error, log_tilted
-from ggdp.privacy_loss.shift_pair import Array, ShiftPair
+from ggdp.privacy_loss.shift_pair import ShiftPair
 
 MOST_PANELS = 2000
 _MOST_ROUNDS = 60
@@ -26,12 +28,7 @@ _CLOSE = 0.125  # exponents this close, of many, hand on their panels
 NEGLIGIBLE = -41.0
 """log of the error allowed per panel, relative to phi(theta), where nothing else is asked for."""
 
-_UNIT_ROUNDOFF = 2.0**-53
 _STRIDES = np.concatenate([[0.0], np.geomspace(0.25, 1e9, 48)])
-
-
-class CannotCertifyError(ArithmeticError):
-    """A method could not bound its own error here; another one must answer."""
 
 
 @dataclass(frozen=True)
@@ -266,7 +263,7 @@ def _nodes_on(
         log_phi.append(peak + math.log(total))
         # An exponent is off by a few ulps of each of its parts, and that is its term's relative error.
         ulps = 8.0 + (pair.beta + 3.0) * power + 6.0 * ((1.0 + theta) * np.abs(up) + theta * np.abs(down))
-        roundoff.append(_UNIT_ROUNDOFF * (float(shares[-1] @ ulps) + len(z)))
+        roundoff.append(UNIT_ROUNDOFF * (float(shares[-1] @ ulps) + len(z)))
     mean = float(shares[0] @ loss)
     deviation = math.sqrt(max(float(shares[0] @ (loss - mean) ** 2), 0.0))
     edges = np.append(np.sort(left), right.max())

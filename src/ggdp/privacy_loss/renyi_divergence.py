@@ -29,16 +29,17 @@ import math
 
 import numpy as np
 
+from ggdp.errors import CannotCertifyError
+from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.panel_error import NODES_PER_PANEL, log_panel_error
-from ggdp.privacy_loss.quadrature import CannotCertifyError, first_edges, split_points, tail_ends
+from ggdp.privacy_loss.quadrature import first_edges, split_points, tail_ends
 from ggdp.privacy_loss.renyi_panels import integrals, peak_gain
-from ggdp.privacy_loss.shift_pair import Array, ShiftPair
+from ggdp.privacy_loss.shift_pair import ShiftPair
 
 PROVED_ERROR = 1e-10
 """The most relative error of a gain, in either direction."""
 SLACK = 1e-9
 """What upper bounds are raised by: the proved error of gains, and rounding in what is made of them."""
-_UNIT_ROUNDOFF = 2.0**-53
 _PANEL_ERROR = -32.0  # log of the error allowed per panel, relative to the integral of (2)
 _MOST_PANELS = 1500
 _SERIES = 0.5  # losses, times the order, up to which h is a series
@@ -121,8 +122,8 @@ def sampled_gain(pair: ShiftPair, order: float) -> tuple[float, float]:
     if not error < 0.5:
         raise CannotCertifyError("the sampled loss is too sharp for quadrature")
     return (
-        float(np.logaddexp(0.0, log_sum + math.log1p(-error))) * (1.0 - 8.0 * _UNIT_ROUNDOFF),
-        float(np.logaddexp(0.0, log_sum + math.log1p(error))) * (1.0 + 8.0 * _UNIT_ROUNDOFF),
+        float(np.logaddexp(0.0, log_sum + math.log1p(-error))) * (1.0 - 8.0 * UNIT_ROUNDOFF),
+        float(np.logaddexp(0.0, log_sum + math.log1p(error))) * (1.0 + 8.0 * UNIT_ROUNDOFF),
     )
 
 
@@ -153,7 +154,7 @@ def _excess(pair: ShiftPair, order: float, left: Array, right: Array) -> tuple[f
     total = float(weight @ factor)
     if not total > 0.0:
         raise CannotCertifyError("the sampled loss is lost in rounding")
-    return peak + math.log(total), _UNIT_ROUNDOFF * (float(weight @ spoiled) / total + len(z))
+    return peak + math.log(total), UNIT_ROUNDOFF * (float(weight @ spoiled) / total + len(z))
 
 
 def _series(order: float, loss: Array) -> Array:

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ggdp.privacy_loss.shift_pair import Array
+from ggdp.numerics import UNIT_ROUNDOFF, Array
 
 _COUNT = 20
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(_COUNT)
@@ -40,7 +40,6 @@ _ELLIPSES = (2.4, 4.0, 7.0)  # candidates for rho
 _MOST_ROUNDS = 40
 _MOST_PANELS = 3000
 _NEGLIGIBLE = -31.0  # log of the error allowed per panel, relative to the integral
-_UNIT_ROUNDOFF = 2.0**-53
 _DEEP = 60.0  # log of the share of the integrand left out in the tail
 _INNERMOST = 1e-8  # first panel next to the kink, in units of h
 _GRADING = 3.0  # a panel is at most this many times as long as its distance to the kink
@@ -114,7 +113,7 @@ def _sums(beta: float, orders: Array, half: float, edges: Array) -> tuple[Array,
     fixed = 80.0 + (beta + 4.0) * powers + 2.0 * (spoiled + y * slope) / odds + y * beta * (left + right)
     growing = spoiled + y * slope
     ulps = (terms @ fixed + (orders - 0.5) * (terms @ growing)) / total
-    return np.asarray(peak + np.log(total)), np.asarray(_UNIT_ROUNDOFF * ulps)
+    return np.asarray(peak + np.log(total)), np.asarray(UNIT_ROUNDOFF * ulps)
 
 
 def _log_panel_errors(beta: float, orders: Array, half: float, edges: Array) -> Array:

@@ -30,8 +30,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from ggdp.numerics import Array
 from ggdp.privacy_loss.score_law import ScoreLaw
-from ggdp.privacy_loss.shift_pair import Array
 
 _STRIP = 1.25  # ratio of the two ends of a strip
 _FIRST_CELLS = 96

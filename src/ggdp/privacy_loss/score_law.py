@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from ggdp.distributions.gamma_tail import upper
-from ggdp.privacy_loss.shift_pair import Array
+from ggdp.numerics import Array
 
 _FARTHEST = 690.0  # -log of the density of the noise beyond which a double holds nothing
 _DEEP = 220.0  # -log of the density up to which there are small cells

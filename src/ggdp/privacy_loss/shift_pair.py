@@ -21,9 +21,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from ggdp.numerics import Array
 
 # Beyond this the odds e^l of a shift swamp 1 - rate, and log(1 - rate + rate e^l) is taken around l itself.
 _LARGE_LOG_ODDS = 30.0

@@ -33,9 +33,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggdp.distributions.gamma_tail import upper
+from ggdp.numerics import Array
 from ggdp.privacy_loss.cells import Cells
 from ggdp.privacy_loss.renyi_divergence import SLACK, gains
-from ggdp.privacy_loss.shift_pair import Array
 
 _FRACTIONS = (1.02, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5, 1.65, 1.8, 2.25, 2.5, 2.75, 3.5, 4.5, 5.5)
 _EVERY_ORDER_TO = 48

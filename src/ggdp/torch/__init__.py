@@ -9,18 +9,20 @@
 
 from ggdp.distributions.pytorch import add_noise_, sample
 from ggdp.distributions.secure import SecureGenerator, secure_generator
-from ggdp.training import (
-    AuditResult,
+from ggdp.errors import (
     CheckpointError,
-    NoiseCheck,
     NonFiniteGradientError,
     NotPoissonError,
     OtherProcessError,
     ParameterError,
-    Private,
-    PrivateOptimizer,
     SelfCheckError,
     UnsupportedModelError,
+)
+from ggdp.training import (
+    AuditResult,
+    NoiseCheck,
+    Private,
+    PrivateOptimizer,
     accuracy_on,
     audit,
     check_noise,

@@ -23,8 +23,8 @@ from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
 from ggdp import arguments
-from ggdp.accounting.budget import BudgetExceededError
 from ggdp.distributions import GeneralizedGaussian
+from ggdp.errors import BudgetExceededError
 from ggdp.training.fit import take_steps
 from ggdp.training.poisson_batches import check_loader
 from ggdp.training.private import Private, make_private

@@ -25,6 +25,7 @@ import torch
 from ggdp import arguments
 from ggdp.accounting import Accountant
 from ggdp.atomic_file import write_atomically
+from ggdp.errors import CheckpointError
 from ggdp.training.private import Private
 from ggdp.training.report import EpochRow
 
@@ -32,10 +33,6 @@ _LEDGER, _CHECKPOINT, _LOCK = "ledger.json", "checkpoint.pt", "lock"
 _FORMAT = 2
 _BLOCKS_PER_SAVE = 10  # steps are reserved for a tenth of the time between two checkpoints
 _FASTER = 4  # at most, from one block of steps to the next
-
-
-class CheckpointError(ValueError):
-    """A checkpoint that cannot be used here; nothing was changed."""
 
 
 class Stateful(Protocol):

@@ -17,9 +17,9 @@ from torch.utils.data import TensorDataset
 
 from ggdp import arguments
 from ggdp.accounting import Bounds
-from ggdp.accounting.budget import BudgetExceededError
+from ggdp.errors import BudgetExceededError, CheckpointError
 from ggdp.mechanisms import Composed
-from ggdp.training.checkpoint import Checkpoint, CheckpointError, Keeper, Progress, Stateful
+from ggdp.training.checkpoint import Checkpoint, Keeper, Progress, Stateful
 from ggdp.training.poisson_batches import PoissonBatches
 from ggdp.training.private import Private
 from ggdp.training.report import EpochRow, FitReport, StoppedBy, best_of

@@ -10,21 +10,17 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from ggdp.accounting import Accountant
-from ggdp.accounting.budget import BudgetExceededError
 from ggdp.distributions.pytorch import add_noise_
+from ggdp.errors import BudgetExceededError, NotPoissonError, OtherProcessError, ParameterError
 from ggdp.training.clipping import Clipping, ExampleGradients
 from ggdp.training.plan import Plan
-from ggdp.training.poisson_batches import NotPoissonError, Part, StepClock
-from ggdp.training.process_group import OtherProcessError, ProcessGroup
+from ggdp.training.poisson_batches import Part, StepClock
+from ggdp.training.process_group import ProcessGroup
 from ggdp.training.randomness import Randomness
 
 Hook = Callable[..., Any]
 
 _LARGEST = 1e18  # the square of a larger parameter, and so most gradients, overflow in float32
-
-
-class ParameterError(ValueError):
-    """Parameters are not those that were clipped and noised, or not finite; nothing was released."""
 
 
 class PrivateOptimizer(Optimizer):

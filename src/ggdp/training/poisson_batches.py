@@ -26,6 +26,7 @@ from torch.utils.data import (
 )
 
 from ggdp import arguments
+from ggdp.errors import NotPoissonError
 from ggdp.training.plan import Plan
 from ggdp.training.randomness import Randomness, uniforms
 
@@ -54,10 +55,6 @@ class Part:
     def is_first(self) -> bool:
         """Whether a logical step begins with it."""
         return self.index == 0
-
-
-class NotPoissonError(RuntimeError):
-    """A step was asked for on examples that did not come from the plan's own loader."""
 
 
 class Stepper(Protocol):

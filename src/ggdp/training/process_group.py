@@ -17,11 +17,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from ggdp.errors import OtherProcessError
+
 Value = TypeVar("Value")
-
-
-class OtherProcessError(RuntimeError):
-    """Another process of the run could not go on, so that none does; the message is that process's own."""
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Per-example gradients, clipped in any l_p norm and summed, without ever holding examples x parameters."""
 
+from ggdp.errors import NonFiniteGradientError, SelfCheckError, UnsupportedModelError
 from ggdp.training.clipping.bounds import ClippedSum, Clipping
 from ggdp.training.clipping.example_gradients import ExampleGradients
-from ggdp.training.clipping.refusals import NonFiniteGradientError, UnsupportedModelError
-from ggdp.training.clipping.self_check import SelfCheckError
 
 __all__ = [
     "ClippedSum",

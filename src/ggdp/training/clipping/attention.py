@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ggdp.errors import UnsupportedModelError
 from ggdp.training.clipping.call import AbstractCall, Matrices
 from ggdp.training.clipping.draws import merged_mask
 from ggdp.training.clipping.linear import LinearCall, Slots, linear_call
-from ggdp.training.clipping.refusals import UnsupportedModelError
 from ggdp.training.clipping.site import AbstractSite
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
-from ggdp.training.clipping.refusals import UnsupportedModelError
+from ggdp.errors import UnsupportedModelError
 
 
 def example_part(tensor: Tensor, like: torch.Size, index: Tensor, num_examples: int) -> Tensor | None:

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from ggdp.errors import UnsupportedModelError
 from ggdp.training.clipping.call import AbstractCall, Matrices
 from ggdp.training.clipping.norms import row_norms
-from ggdp.training.clipping.refusals import UnsupportedModelError
 from ggdp.training.clipping.site import AbstractSite
 
 

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.func import functional_call, vjp, vmap
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
+from ggdp.errors import UnsupportedModelError
 from ggdp.training.clipping.call import AbstractCall, Matrices
 from ggdp.training.clipping.draws import Autocast, Recording, Replaying
-from ggdp.training.clipping.refusals import UnsupportedModelError
 from ggdp.training.clipping.site import AbstractSite, plain_forward
 
 Gradients = dict[str, Tensor]

@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.autograd.graph import Node
 from torch.utils.checkpoint import CheckpointError
 
-from ggdp.training.clipping.refusals import UnsupportedModelError
+from ggdp.errors import UnsupportedModelError
 
 _WAY_OUT = (
     "compute one loss per example (reduction='none', averaged over an example's own positions if it has "

@@ -15,13 +15,10 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.hooks import RemovableHandle
 
+from ggdp.errors import UnsupportedModelError
 from ggdp.training.clipping.draws import Autocast, Recording, Replaying, example_part
 from ggdp.training.clipping.loss_graph import listen, mark_output
-from ggdp.training.clipping.refusals import (
-    UnsupportedModelError,
-    batch_norms_of,
-    stay_in_evaluation_mode,
-)
+from ggdp.training.clipping.refusals import batch_norms_of, stay_in_evaluation_mode
 from ggdp.training.clipping.site import Tape
 
 

@@ -7,6 +7,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils import parametrize
 
+from ggdp.errors import UnsupportedModelError
 from ggdp.training.clipping.attention import AttentionSite
 from ggdp.training.clipping.convolution import ConvolutionSite
 from ggdp.training.clipping.embedding import EmbeddingSite, OwnEmbeddingSite
@@ -14,7 +15,7 @@ from ggdp.training.clipping.functional import FunctionalSite
 from ggdp.training.clipping.linear import LinearSite
 from ggdp.training.clipping.normalization import NormalizationSite
 from ggdp.training.clipping.recurrent import RecurrentSite
-from ggdp.training.clipping.refusals import UnsupportedModelError, check_module
+from ggdp.training.clipping.refusals import check_module
 from ggdp.training.clipping.site import AbstractSite, Tape
 
 _RULES: tuple[tuple[type[nn.Module], type[AbstractSite]], ...] = (

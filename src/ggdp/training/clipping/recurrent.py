@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from ggdp.errors import UnsupportedModelError
 from ggdp.training.clipping.linear import SequenceCall, Slots
 from ggdp.training.clipping.recurrent_cells import GRU, LSTM, Elman, Note
-from ggdp.training.clipping.refusals import UnsupportedModelError
 from ggdp.training.clipping.site import AbstractSite
 
 State = Tensor | tuple[Tensor, Tensor]

@@ -9,13 +9,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.parameter import UninitializedParameter
 
-
-class UnsupportedModelError(ValueError):
-    """The gradient of one example is not defined, or not visible, for some part of the model."""
-
-
-class NonFiniteGradientError(ValueError):
-    """The gradient of some example is NaN or infinite, so no scaling can bound its norm."""
+from ggdp.errors import UnsupportedModelError
 
 
 def check_module(path: str, module: nn.Module) -> None:

@@ -16,16 +16,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ggdp.errors import SelfCheckError, UnsupportedModelError
 from ggdp.training.clipping.norms import combined, may_use_tensor_float_32, row_norms
-from ggdp.training.clipping.refusals import UnsupportedModelError
 from ggdp.training.clipping.site import Pass
 
 # How many examples are looked at in the first step, and in later ones that are checked.
 _FIRST, _LATER, _SPARE = 3, 1, 4
-
-
-class SelfCheckError(UnsupportedModelError):
-    """An example that was computed alone has another gradient than clipping used; nothing was released."""
 
 
 def is_due(step: int) -> bool:

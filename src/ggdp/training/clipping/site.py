@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import Node
 
+from ggdp.errors import UnsupportedModelError
 from ggdp.training.clipping.call import AbstractCall
 from ggdp.training.clipping.loss_graph import LossTerms, RowTags, is_of, outputs_used, read_loss
-from ggdp.training.clipping.refusals import UnsupportedModelError
 
 if TYPE_CHECKING:
     from ggdp.training.clipping.model_calls import ModelCall

@@ -17,9 +17,8 @@ from ggdp.distributions import GeneralizedGaussian
 from ggdp.distributions.generalized_gaussian import BETA
 from ggdp.distributions.pytorch import add_noise_
 from ggdp.distributions.secure import SecureGenerator
-from ggdp.training.clipping import NonFiniteGradientError
+from ggdp.errors import NonFiniteGradientError, NotPoissonError
 from ggdp.training.opacus import norms
-from ggdp.training.poisson_batches import NotPoissonError
 
 Generator = torch.Generator | SecureGenerator
 

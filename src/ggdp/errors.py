@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The errors that ggdp raises beyond Python's own, each with the class that a caller would expect it under.
+
+An argument that is out of range is a plain `ValueError` or `TypeError`, whose message names the argument, the
+value and the range. The classes below are for what a program may want to catch by itself.
+"""
+
+__all__ = [
+    "BudgetExceededError",
+    "CannotCertifyError",
+    "CheckpointError",
+    "EpsilonTooLargeError",
+    "NoDominatingPairError",
+    "NonFiniteGradientError",
+    "NotPoissonError",
+    "OtherProcessError",
+    "ParameterError",
+    "RefusedEventError",
+    "SelfCheckError",
+    "UnsupportedModelError",
+]
+
+
+class CannotCertifyError(ArithmeticError):
+    """A method has no certified answer for this question; another one may have."""
+
+
+class EpsilonTooLargeError(ValueError):
+    """Epsilon at the delta asked for is larger than what is computed.
+
+    Attributes:
+        at_least: a certified lower bound of epsilon; 0 where none is known.
+    """
+
+    def __init__(self, message: str, at_least: float = 0.0) -> None:
+        super().__init__(message)
+        self.at_least = at_least
+
+    def __reduce__(self) -> tuple[type, tuple[str, float]]:
+        return type(self), (str(self), self.at_least)
+
+
+class NoDominatingPairError(ValueError):
+    """No pair of laws is known to dominate this vector release; a bound by other means may be."""
+
+
+class BudgetExceededError(RuntimeError):
+    """A release would exceed the budget; it was not recorded, and nothing may be released.
+
+    Attributes:
+        mechanism: what was to be released.
+        times: how many times.
+        budget: what there was to spend.
+    """
+
+    def __init__(self, mechanism: object, times: int, budget: object) -> None:
+        super().__init__(mechanism, times, budget)
+        self.mechanism = mechanism
+        self.times = times
+        self.budget = budget
+
+    def __str__(self) -> str:
+        times = "" if self.times == 1 else f" {self.times} times"
+        return (
+            f"releasing {self.mechanism}{times} would exceed the budget {self.budget}; "
+            "nothing was recorded, and nothing may be released"
+        )
+
+
+class UnsupportedModelError(ValueError):
+    """The gradient of one example is not defined, or not visible, for some part of the model."""
+
+
+class SelfCheckError(UnsupportedModelError):
+    """An example that was computed alone has another gradient than clipping used; nothing was released."""
+
+
+class NonFiniteGradientError(ValueError):
+    """The gradient of some example is NaN or infinite, so no scaling can bound its norm."""
+
+
+class ParameterError(ValueError):
+    """Parameters are not those that were clipped and noised, or not finite; nothing was released."""
+
+
+class NotPoissonError(RuntimeError):
+    """A step was asked for on examples that did not come from the plan's own loader."""
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be used here; nothing was changed."""
+
+
+class OtherProcessError(RuntimeError):
+    """Another process of the run could not go on, so that none does; the message is that process's own."""
+
+
+class RefusedEventError(ValueError):
+    """An event has no equal here; `event` is the innermost one that has none."""
+
+    def __init__(self, event: object, reason: str) -> None:
+        super().__init__(reason)
+        self.event = event
