@@ -21,8 +21,19 @@ if TYPE_CHECKING:
         sampled_delta,
         sampled_epsilon,
     )
-    from ggdp.calibration import calibrate_rate, calibrate_scale, calibrate_steps, tail_weight_at
-    from ggdp.calibration.family import CalibratedFamily, calibrate_family
+    from ggdp.calibration import (
+        Calibrated,
+        CalibratedFamily,
+        EstimatedScale,
+        LeastOutliers,
+        best_beta_for_outliers,
+        calibrate_family,
+        calibrate_rate,
+        calibrate_scale,
+        calibrate_steps,
+        estimate_scale,
+        tail_weight_at,
+    )
     from ggdp.distributions import Gaussian, GeneralizedGaussian, Laplace, SecureGenerator, secure_generator
     from ggdp.errors import (
         BudgetExceededError,
@@ -50,8 +61,7 @@ if TYPE_CHECKING:
     )
     from ggdp.privacy_loss.density import Density, Mixture
     from ggdp.privacy_loss.matched_norm import MatchedNormReport, verify_matched_norm
-    from ggdp.selection import NoisyArgmax
-    from ggdp.selection.noisy_argmax import noisy_argmax
+    from ggdp.selection.argmax import NoisyArgmax, noisy_argmax
 
 __all__ = [
     "Accountant",
@@ -59,6 +69,7 @@ __all__ = [
     "Adjacency",
     "Bounds",
     "BudgetExceededError",
+    "Calibrated",
     "CalibratedFamily",
     "CannotCertifyError",
     "CheckpointError",
@@ -69,10 +80,12 @@ __all__ = [
     "DensityPair",
     "EpsilonTooLargeError",
     "Estimate",
+    "EstimatedScale",
     "Gaussian",
     "GaussianMixtureNoise",
     "GeneralizedGaussian",
     "Laplace",
+    "LeastOutliers",
     "LossSurvival",
     "MatchedNormReport",
     "Mixture",
@@ -89,6 +102,7 @@ __all__ = [
     "SecureGenerator",
     "SelfCheckError",
     "UnsupportedModelError",
+    "best_beta_for_outliers",
     "calibrate_family",
     "calibrate_rate",
     "calibrate_scale",
@@ -96,6 +110,7 @@ __all__ = [
     "cells_of",
     "delta",
     "epsilon",
+    "estimate_scale",
     "loss_sampler",
     "noisy_argmax",
     "privacy_curve",
@@ -124,7 +139,6 @@ _ROOMS = {
         "SelfCheckError",
         "UnsupportedModelError",
     ),
-    "ggdp.calibration.family": ("CalibratedFamily", "calibrate_family"),
     "ggdp.mechanisms.gaussian_mixture": ("GaussianMixtureNoise",),
     "ggdp.privacy_loss.matched_norm": ("MatchedNormReport", "verify_matched_norm"),
     "ggdp.accounting": (
@@ -140,7 +154,19 @@ _ROOMS = {
         "sampled_delta",
         "sampled_epsilon",
     ),
-    "ggdp.calibration": ("calibrate_rate", "calibrate_scale", "calibrate_steps", "tail_weight_at"),
+    "ggdp.calibration": (
+        "Calibrated",
+        "CalibratedFamily",
+        "EstimatedScale",
+        "LeastOutliers",
+        "best_beta_for_outliers",
+        "calibrate_family",
+        "calibrate_rate",
+        "calibrate_scale",
+        "calibrate_steps",
+        "estimate_scale",
+        "tail_weight_at",
+    ),
     "ggdp.distributions": (
         "Gaussian",
         "GeneralizedGaussian",

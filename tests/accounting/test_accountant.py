@@ -22,7 +22,6 @@ from ggdp import (
 )
 from ggdp.accounting import questions
 from ggdp.accounting.accountant import Budget
-from ggdp.accounting.integer_search import largest_that_fits
 from ggdp.errors import BudgetExceededError
 from ledger_steps import COUNT, OTHER, STEP
 
@@ -207,46 +206,6 @@ class TestRemaining:
         before = ledger.state_dict()
         ledger.remaining(OTHER)
         assert ledger.state_dict() == before
-
-    @pytest.mark.parametrize("root", [0, 1, 2, 3, 7, 100, 4095, 4096, 123_456, 9_999_999, 10**7])
-    @pytest.mark.parametrize("power", [0.05, 0.5, 1.0, 20.0])
-    def test_the_search_finds_every_root(self, root, power):
-        asked = []
-
-        def excess(k):
-            asked.append(k)
-            return power * math.log(k / (root + 0.5)) if k < 3 * root + 9 else math.inf
-
-        assert largest_that_fits(excess, most=10**7) == root
-        assert len(asked) == len(set(asked)) <= 60
-
-    @pytest.mark.parametrize("root", [0, 1, 2, 14, 1000, 123_456, 9_999_999])
-    @pytest.mark.parametrize(("steepness", "bias"), [(0.5, 0.0), (0.5, -2.0), (0.1, 0.6), (2.0, 0.6)])
-    def test_a_poor_plan_makes_the_search_say_less_and_not_ask_more(self, root, steepness, bias):
-        asked = []
-
-        def excess(k):
-            asked.append(k)
-            return 0.5 * math.log(k / (root + 0.5))
-
-        found = largest_that_fits(excess, 10**7, lambda k: steepness * math.log(k / (root + 0.5)) + bias)
-        assert 0.7 * root - 1 <= found <= root
-        assert len(asked) <= 5
-        if (steepness, bias) == (0.5, 0.0):
-            assert found == root
-
-    def test_a_search_that_cannot_be_certified_ends(self):
-        asked = []
-
-        def excess(k):
-            asked.append(k)
-            return math.inf
-
-        assert largest_that_fits(excess, 10**7, lambda k: 0.5 * math.log(k / 1e5)) == 0
-        assert len(asked) <= 7
-
-    def test_the_search_ends_on_a_cliff(self):
-        assert largest_that_fits(lambda k: -math.inf if k <= 54_321 else math.inf, most=10**7) == 54_321
 
 
 class TestBudget:

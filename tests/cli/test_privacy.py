@@ -121,13 +121,13 @@ def test_calibrate_finds_the_scale_of_the_library(answer):
 
 
 def test_calibrate_finds_steps_and_rates_too(answer):
-    noise = AdditiveNoise(GeneralizedGaussian(1.5, MULTIPLIER))
+    noise = {"beta": 1.5, "scale": MULTIPLIER}
     steps = answer(
         "calibrate --for steps --beta 1.5 --epsilon 2 --delta 1e-6 --noise-multiplier 2 --rate 0.05"
     )
-    assert steps["steps"] == library_steps(PoissonSampled(noise, 0.05), epsilon=2.0, delta=1e-6).steps
+    assert steps["steps"] == library_steps(**noise, rate=0.05, epsilon=2.0, delta=1e-6).steps
     rate = answer("calibrate --for rate --beta 1.5 --epsilon 2 --delta 1e-6 --noise-multiplier 2 --steps 900")
-    assert rate["rate"] == library_rate(noise, epsilon=2.0, delta=1e-6, steps=900).rate
+    assert rate["rate"] == library_rate(**noise, epsilon=2.0, delta=1e-6, steps=900).rate
 
 
 def test_curve_holds_epsilon_at_evenly_spaced_logarithms_of_delta(answer):

@@ -11,12 +11,12 @@ from ggdp.accounting import ledger_format, questions, vector
 from ggdp.accounting.bounds import Bounds
 from ggdp.accounting.budget import LEAST_DELTA, MOST_DELTA, MOST_EPSILON, Budget
 from ggdp.accounting.described import is_described
-from ggdp.accounting.integer_search import largest_that_fits
 from ggdp.accounting.ledger_format import Counts, total_of
 from ggdp.accounting.tilt import planned_epsilon
 from ggdp.errors import BudgetExceededError, CannotCertifyError
 from ggdp.mechanisms import Adjacency, Composed, Mechanism
 from ggdp.privacy_loss.dominating import MOST_TIMES, directions
+from ggdp.search import largest_that_fits
 
 __all__ = ["Accountant", "Budget", "BudgetExceededError"]
 

@@ -17,6 +17,7 @@ from ggdp.accounting.bounds import Bounds, ErrorLedger
 from ggdp.accounting.closed_form import ClosedForm
 from ggdp.accounting.curve import Curve, EpsilonSandwich, LogDelta, crossing
 from ggdp.accounting.tilt import Saddle, TiltPlan, saddle_for_epsilon, saddle_for_log_delta
+from ggdp.errors import EpsilonTooLargeError
 from ggdp.numerics import UNIT_ROUNDOFF
 from ggdp.privacy_loss.dominating import Parts
 
@@ -91,7 +92,7 @@ def epsilon_of(parts: Parts, target: float) -> Bounds:
     if saddle.epsilon < saddle.deviation and _is_zero(parts, plan, target):
         return Bounds(0.0, 0.0, 0.0, "total variation")
     if saddle.epsilon > MOST_EPSILON and (least := moments.epsilon_below(parts, plan, target)) > MOST_EPSILON:
-        raise ValueError(too_much("epsilon at this delta", Bounds(least, least, least, "moments")))
+        raise EpsilonTooLargeError(too_much("epsilon at this delta", Bounds(least, least, least, "moments")))
     for name, attempt in _attempts(parts, plan, saddle, target):
         try:
             found = attempt()
@@ -111,7 +112,7 @@ def _around(curve: ClosedForm, target: float, start: float) -> Bounds:
         low, high = start * (1.0 - share), start * (1.0 + share)
         if curve.log_delta(low).lower >= target and curve.log_delta(high).upper <= target:
             return Bounds(low, start, high, CLOSED_FORM)
-    raise ValueError(too_much("epsilon at this delta", None, about=start))
+    raise EpsilonTooLargeError(too_much("epsilon at this delta", None, about=start))
 
 
 def costs_no_more(parts: Parts, target: float, epsilon: float) -> bool:
@@ -233,7 +234,7 @@ def _with_moments(parts: Parts, plan: TiltPlan, target: float, ceiling: float, b
     upper = min(ceiling, moments.epsilon_above(parts, plan, saddle.theta, target))
     lower = min(moments.epsilon_below(parts, plan, target), upper)
     if best is None and upper > MOST_EPSILON and saddle.epsilon > MOST_EPSILON:
-        raise ValueError(too_much("epsilon at this delta", None, about=saddle.epsilon))
+        raise EpsilonTooLargeError(too_much("epsilon at this delta", None, about=saddle.epsilon))
     wide = Bounds(lower, min(max(saddle.epsilon, lower), upper), upper, "moments", ErrorLedger())
     return wide if best is None else _both(best, wide)
 

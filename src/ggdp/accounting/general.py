@@ -23,7 +23,7 @@ from ggdp.accounting.curve import Curve
 from ggdp.accounting.described import Direction, described_directions
 from ggdp.accounting.grid_law import GridLaw, discretize
 from ggdp.accounting.tilt import Saddle, TiltPlan, saddle_for_epsilon, saddle_for_log_delta
-from ggdp.errors import CannotCertifyError
+from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
 from ggdp.mechanisms import Adjacency, Mechanism
 from ggdp.numerics import UNIT_ROUNDOFF
 from ggdp.privacy_loss.cells import Atoms
@@ -42,7 +42,7 @@ def epsilon(mechanism: Mechanism, log_delta: float, adjacency: Adjacency) -> Bou
     answers = [epsilon_of(direction, log_delta) for direction in described_directions(mechanism, adjacency)]
     worst = answers[0] if len(answers) == 1 else Bounds.worst(*answers)
     if worst.lower > _MOST_EPSILON:
-        raise ValueError(
+        raise EpsilonTooLargeError(
             f"epsilon at this delta must be at most {_MOST_EPSILON:g} to be computed, and is at least "
             f"{worst.lower:g}: take more noise, fewer steps or a larger delta"
         )

@@ -22,7 +22,7 @@ from ggdp.accounting.composition import (
     too_much,
 )
 from ggdp.accounting.described import described_directions, is_described
-from ggdp.errors import CannotCertifyError
+from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
 from ggdp.mechanisms import Adjacency, Mechanism
 from ggdp.privacy_loss.dominating import directions
 from ggdp.privacy_loss.purity import is_pure
@@ -91,7 +91,7 @@ def epsilon(
     ask = partial(_epsilon_with_spent, target, Adjacency(adjacency))
     routed = vector.answer(mechanism, Adjacency(adjacency), method, ask, vector.EpsilonAt(target))
     if isinstance(routed, Bounds) and _is_too_much(routed):
-        raise ValueError(too_much("epsilon at this delta", routed))
+        raise EpsilonTooLargeError(too_much("epsilon at this delta", routed))
     if routed is not None:
         return routed
     # ---
@@ -104,7 +104,7 @@ def epsilon(
     if worst is not None:
         worst = vector.named(worst, mechanism, Adjacency(adjacency), vector.EpsilonAt(target))
     if worst is None or _is_too_much(worst):
-        raise ValueError(too_much("epsilon at this delta", worst))
+        raise EpsilonTooLargeError(too_much("epsilon at this delta", worst))
     return worst
 
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ggdp import arguments
-from ggdp.calibration.calibrated import Calibrated
-from ggdp.calibration.scale import calibrate_scale
+from ggdp.calibration.calibrate import Calibrated, calibrate_scale
 from ggdp.mechanisms import Adjacency
 from ggdp.privacy_loss.dominating import BETA
 

@@ -16,8 +16,7 @@ from ggdp.reporting import pate_study
 from ggdp.reporting.pate_report import pate_report, private_rows, public_rows
 from ggdp.reporting.privacy_records import record_of
 from ggdp.reporting.record_fields import Fields
-from ggdp.selection.calibrated_aggregator import THRESHOLD_NOISE_RATIO
-from ggdp.selection.votes import read_labels, read_votes
+from ggdp.selection import THRESHOLD_NOISE_RATIO, read_labels, read_votes
 
 Source = Annotated[Path, typer.Argument(help="Votes, [queries, classes]: npz, npy or csv.", metavar="VOTES")]
 Threshold = Annotated[

@@ -25,13 +25,14 @@ and interpolation are both bilinear in (r, u): if the four corners lie below the
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 
 import numpy as np
 
 from ggdp.numerics import Array
 from ggdp.privacy_loss.score_law import ScoreLaw
+from ggdp.search import arithmetic, halve
 
 _STRIP = 1.25  # ratio of the two ends of a strip
 _FIRST_CELLS = 96
@@ -111,13 +112,10 @@ class Cover:
 
     def _reach(self, ratio: float) -> float:
         """A threshold up to which the argument near zero covers this ratio and all smaller ones."""
-        low, high = 0.0, self._last(ratio)
-        if not self._near_zero(ratio, low):
+        if not self._near_zero(ratio, 0.0):
             return 0.0
-        for _ in range(12):
-            middle = 0.5 * (low + high)
-            low, high = (middle, high) if self._near_zero(ratio, middle) else (low, middle)
-        return low
+        covers = partial(self._near_zero, ratio)
+        return halve(covers, 0.0, self._last(ratio), middle=arithmetic, halvings=12)[0]
 
     def _plane(self, ratio: float, threshold: Array) -> tuple[Array, Array, Array]:
         """E(c s - t)_+ with its derivatives in t and in r."""

@@ -14,6 +14,7 @@ from ggdp.distributions.generalized_gaussian import Rng
 from ggdp.mechanisms import Adjacency
 from ggdp.reporting.privacy_records import SEED_CAVEAT, bounds_record
 from ggdp.selection import (
+    THRESHOLD_NOISE_RATIO,
     ConfidentGGNMax,
     DataDependentEpsilon,
     GGNMax,
@@ -23,7 +24,6 @@ from ggdp.selection import (
     calibrate_ggnmax,
     hardmax_utility,
 )
-from ggdp.selection.calibrated_aggregator import THRESHOLD_NOISE_RATIO
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,14 @@ class PateTarget:
                 beta=self.beta,
                 epsilon=self.epsilon,
                 delta=self.delta,
-                queries=self.most_answers or num_queries,
+                times=self.most_answers or num_queries,
                 adjacency=self.adjacency,
             )
         return calibrate_confident_ggnmax(
             beta=self.beta,
             epsilon=self.epsilon,
             delta=self.delta,
-            queries=num_queries,
+            times=num_queries,
             threshold=self.threshold,
             most_answers=self.most_answers,
             noise_ratio=self.noise_ratio,

@@ -12,8 +12,7 @@ from typing import Any
 
 from ggdp import version
 from ggdp.accounting import Bounds
-from ggdp.calibration import Calibrated
-from ggdp.calibration.calibrated import run_of
+from ggdp.calibration import Calibrated, run_of
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Mechanism
 
 SEED_CAVEAT = "noise from a seed can be removed by whoever knows or guesses it: this output is not private"

@@ -35,7 +35,7 @@ def utilities(config: Mapping[str, Any], surroundings: Surroundings) -> dict[str
         delta=config["delta"],
         betas=_grid(config["betas"]),
         gaps=_grid(config["gaps"]),
-        queries=config["votes"],
+        times=config["votes"],
         rng=np.random.default_rng(config["histogram_seed"]),
     )
     return {

@@ -15,9 +15,14 @@ from numpy.typing import NDArray
 from ggdp.mechanisms import Adjacency
 from ggdp.reproduction.cell import Cell, Surroundings
 from ggdp.reproduction.experiment import Agreement, Experiment, Finding, Numbers, Settings
-from ggdp.selection import Votes, noisy_argmax, win_probabilities
-from ggdp.selection.best_exponent import calibrated_noise
-from ggdp.selection.votes import read_labels, read_votes
+from ggdp.selection import (
+    Votes,
+    calibrated_noise,
+    noisy_argmax,
+    read_labels,
+    read_votes,
+    win_probabilities,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

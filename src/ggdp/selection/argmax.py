@@ -1,17 +1,66 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a noisy vote costs: descriptions that turn into what the accountant understands.
+"""The winner of a vote with noise on every count (Algorithm GGNMax of the paper), and what it costs.
 
-docs/argmax.md says why this is right: publishing an index is post-processing of publishing all noisy counts,
-and the loss of moving several counts is the sum of the independent losses of moving each.
+docs/argmax.md says why the cost is right: publishing an index is post-processing of publishing all noisy
+counts, and the loss of moving several counts is the sum of the independent losses of moving each.
 """
 
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from ggdp import arguments
 from ggdp.accounting import Bounds
 from ggdp.accounting import epsilon as epsilon_of
 from ggdp.distributions import GeneralizedGaussian
+from ggdp.distributions.generalized_gaussian import Rng
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, Mechanism
+from ggdp.mechanisms.release import generator_or_secure
+from ggdp.numerics import Array
+
+_CHUNK = 1 << 20
+"""Most noisy counts held at once, whatever the number of queries."""
+
+
+def noisy_argmax(
+    counts: ArrayLike, noise: GeneralizedGaussian, *, rng: Rng | None = None
+) -> int | NDArray[np.int64]:
+    """The index of the largest count after noise: an int for one histogram, an array for [queries, classes].
+
+    Only the index is meant to be published. Its privacy is that of releasing the noisy counts
+    (post-processing): when neighbours add or remove one voter, one count moves by one, a one-coordinate
+    shift; when a voter changes its vote, two counts move by one, which costs as much as two such releases.
+
+    Ties among the exact counts are broken by the noise; the noise is continuous, so noisy ties have
+    probability zero. With a single class the answer is 0 and says nothing.
+
+    Args:
+        counts: Votes for each class, shape [classes] or [queries, classes]; finite.
+        noise: The law of the noise on each count.
+        rng: A NumPy generator or a `SecureGenerator`; when omitted, a fresh one that nobody can predict.
+
+    >>> from ggdp import Laplace
+    >>> noisy_argmax([3, 1000, 5], Laplace(scale=1.0), rng=np.random.default_rng(1))
+    1
+    """
+    arguments.instance("noise", noise, GeneralizedGaussian)
+    batch = histograms_from("counts", counts)
+    rng = generator_or_secure(rng)
+    winners = np.empty(len(batch), dtype=np.int64)
+    rows = max(1, _CHUNK // batch.shape[1])
+    for start in range(0, len(batch), rows):
+        chunk = batch[start : start + rows]
+        winners[start : start + rows] = np.argmax(chunk + noise.sample(chunk.shape, rng=rng), axis=1)
+    return int(winners[0]) if np.ndim(counts) == 1 else winners
+
+
+def histograms_from(name: str, counts: ArrayLike) -> Array:
+    """Counts as an array [queries, classes], checked."""
+    histograms = arguments.finite_array(name, counts)
+    if histograms.ndim not in (1, 2):
+        raise ValueError(f"{name} must have shape [classes] or [queries, classes], got {histograms.shape}")
+    return np.atleast_2d(histograms)
 
 
 @dataclass(frozen=True)

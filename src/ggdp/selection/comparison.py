@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The paper's simulated votes: hardmax utility against the runner-up gap, and the area under that curve.
+"""Which exponent finds the true winner of a vote most often, at equal privacy.
 
-Utilities are exact, so the only randomness is in the histograms, and with two classes there is none.
+`best_beta` compares exponents on given histograms. `simulate_argmax` compares them on the paper's simulated
+votes: hardmax utility against the runner-up gap, and the area under that curve. Utilities are exact, so the
+only randomness is in the simulated histograms, and with two classes there is none.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,21 +11,94 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike
 
 from ggdp import arguments
+from ggdp.calibration import calibrate_scale
 from ggdp.distributions import GeneralizedGaussian
 from ggdp.distributions.generalized_gaussian import Rng
 from ggdp.mechanisms import Adjacency
-from ggdp.selection.best_exponent import calibrated_noise
+from ggdp.numerics import Array
+from ggdp.selection.aggregation import calibrate_ggnmax
+from ggdp.selection.argmax import histograms_from
 from ggdp.selection.win_probability import evaluations, hardmax_utility
 
-Floats = NDArray[np.float64]
-
+BETAS = tuple(float(beta) for beta in np.linspace(1.0, 4.0, 31))
 THIRD_OVER_SECOND = 0.95
 _MOST_DRAWS = 1e8  # of votes for a class, until all histograms have their sum: two seconds
 _MOST_EVALUATIONS = 4e9  # of the noise's law: two or three minutes
 _FEWEST_EACH = 40.0  # for one class of one histogram
+
+
+@dataclass(frozen=True)
+class BestBeta:
+    """Mean hardmax utility of equally private noises. Private: it depends on the counts.
+
+    Attributes:
+        noises: the least noise of each exponent that meets the target.
+        utilities: for each noise, the mean probability that a class with the largest count wins.
+    """
+
+    noises: tuple[GeneralizedGaussian, ...]
+    utilities: tuple[float, ...]
+
+    @property
+    def best(self) -> GeneralizedGaussian:
+        """The noise with the largest utility; of several, the one with the smallest exponent."""
+        return self.noises[int(np.argmax(self.utilities))]
+
+    @property
+    def beta(self) -> float:
+        """Its exponent."""
+        return self.best.beta
+
+    @property
+    def utility(self) -> float:
+        """Its utility."""
+        return max(self.utilities)
+
+
+def best_beta(
+    histograms: ArrayLike,
+    epsilon: float,
+    delta: float,
+    *,
+    betas: Sequence[float] = BETAS,
+    times: int = 1,
+    adjacency: Adjacency = Adjacency.ADD_REMOVE,
+) -> BestBeta:
+    """Compare exponents on histograms [queries, classes], each with the least noise that meets the target.
+
+    Args:
+        histograms: counts; one histogram or many.
+        epsilon: of `times` noisy votes together.
+        delta: likewise.
+        betas: exponents to compare, each in [1, 8].
+        times: how many noisy votes share the budget.
+        adjacency: REPLACE if a voter may change its vote, else one count moves by one.
+
+    Guarantees:
+        1. Utilities are exact to 1e-10: the comparison has no sampling error.
+
+    >>> found = best_beta([[60, 40]], epsilon=1.0, delta=1e-5, betas=(1.5, 2.0, 4.0), times=100)
+    >>> found.beta, round(found.utility, 3)
+    (1.5, 0.65)
+    """
+    counts = histograms_from("histograms", histograms)
+    if len(betas) == 0:
+        raise ValueError("betas must hold at least one exponent, got none")
+    noises = tuple(calibrated_noise(beta, epsilon, delta, times, adjacency) for beta in betas)
+    return BestBeta(noises, tuple(float(np.mean(hardmax_utility(counts, noise))) for noise in noises))
+
+
+def calibrated_noise(
+    beta: float, epsilon: float, delta: float, times: int, adjacency: Adjacency
+) -> GeneralizedGaussian:
+    """The least noise of an exponent for which so many noisy votes are private."""
+    times = arguments.whole("times", times)
+    if Adjacency(adjacency) is Adjacency.REPLACE:
+        return calibrate_ggnmax(beta=beta, epsilon=epsilon, delta=delta, times=times).noise
+    return calibrate_scale(beta=beta, epsilon=epsilon, delta=delta, steps=times).noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,11 +113,11 @@ class ArgmaxSimulation:
         utilities: probability that the true winner wins, [epsilon, beta, gap].
     """
 
-    gaps: Floats
+    gaps: Array
     epsilons: tuple[float, ...]
     delta: float
     noises: tuple[tuple[GeneralizedGaussian, ...], ...]
-    utilities: Floats
+    utilities: Array
 
     @property
     def betas(self) -> tuple[float, ...]:
@@ -50,7 +125,7 @@ class ArgmaxSimulation:
         return tuple(noise.beta for noise in self.noises[0])
 
     @property
-    def areas(self) -> Floats:
+    def areas(self) -> Array:
         """Area under utility against gap over the range of gaps, so that 1 is the most; [epsilon, beta]."""
         return np.asarray(np.trapezoid(self.utilities, self.gaps, axis=2) / np.ptp(self.gaps))
 
@@ -94,7 +169,7 @@ def simulate_argmax(
     betas: Sequence[float],
     gaps: Sequence[float],
     num_votes: int = 1000,
-    queries: int = 1,
+    times: int = 1,
     rng: Rng | None = None,
     adjacency: Adjacency = Adjacency.ADD_REMOVE,
     on_progress: Callable[[str], None] = lambda step: None,
@@ -103,12 +178,12 @@ def simulate_argmax(
 
     Args:
         num_classes: 2, or at least 6.
-        epsilons: privacy of `queries` noisy votes together, one curve each.
+        epsilons: privacy of `times` noisy votes together, one curve each.
         delta: likewise.
         betas: exponents to compare.
         gaps: rising runner-up gaps, each in [0, 1).
         num_votes: votes in a histogram.
-        queries: how many noisy votes share the budget. One favours beta = 1; many, beta near 2.
+        times: how many noisy votes share the budget. One favours beta = 1; many, beta near 2.
         rng: draws the histograms; needed for more than two classes.
         adjacency: REPLACE if a voter may change its vote.
         on_progress: hears of each noise.
@@ -128,7 +203,7 @@ def simulate_argmax(
         noises.append([])
         for column, beta in enumerate(betas):
             on_progress(f"epsilon = {epsilon:g}, beta = {beta:.3g}")
-            noises[-1].append(calibrated_noise(beta, epsilon, delta, queries, adjacency))
+            noises[-1].append(calibrated_noise(beta, epsilon, delta, times, adjacency))
             _affordable(curves * evaluations(histograms, noises[-1][-1]))
             utilities[row, column] = hardmax_utility(histograms, noises[-1][-1])
     return ArgmaxSimulation(
@@ -146,8 +221,8 @@ def _affordable(work: float) -> None:
 
 
 def runner_up_histograms(
-    num_classes: int, gaps: Floats, *, num_votes: int = 1000, rng: Rng | None = None
-) -> Floats:
+    num_classes: int, gaps: Array, *, num_votes: int = 1000, rng: Rng | None = None
+) -> Array:
     """One histogram for each gap r, [gaps, classes]; counts are real numbers and sum to `num_votes`.
 
     Two classes: x_1 = (1 - r) x_0. More (Appendix "Simulations"): x_2 = 0.95 x_1, x_0 + x_1 + (n-3) x_2 / 2

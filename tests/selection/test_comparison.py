@@ -55,7 +55,7 @@ def test_one_vote_is_won_most_often_with_laplace_noise_and_many_votes_below_the_
     # light tails. The paper's "a little under 2" is what many votes show.
     settings = {"num_classes": 2, "delta": 1e-5, "gaps": GAPS, "epsilons": [1.0]}
     one = simulate_argmax(**settings, betas=(1.0, 1.5, 2.0, 3.0))
-    many = simulate_argmax(**settings, betas=(1.25, 1.5, 1.75, 2.0, 2.5), queries=300)
+    many = simulate_argmax(**settings, betas=(1.25, 1.5, 1.75, 2.0, 2.5), times=300)
     assert one.best_betas == (1.0,)
     assert many.best_betas[0] in (1.5, 1.75)
 
@@ -91,7 +91,7 @@ def test_progress_is_told_for_each_noise():
 
 @pytest.mark.parametrize("adjacency", [Adjacency.ADD_REMOVE, Adjacency.REPLACE])
 def test_the_compared_noises_meet_the_target(adjacency):
-    found = best_beta([[60, 40]], 2.0, 1e-5, betas=(1.5, 2.0), queries=100, adjacency=adjacency)
+    found = best_beta([[60, 40]], 2.0, 1e-5, betas=(1.5, 2.0), times=100, adjacency=adjacency)
     for noise in found.noises:
         spent = epsilon(NoisyArgmax(noise, adjacency).as_mechanism(100), delta=1e-5).upper
         assert 1.999 < spent <= 2.0
