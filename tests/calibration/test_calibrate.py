@@ -244,7 +244,7 @@ def test_the_three_questions_take_the_same_arguments_in_the_same_order():
 
 def test_an_estimate_has_a_type_of_its_own_and_says_that_it_is_one():
     asked = {"beta": 1.5, "epsilon": 2.0, "delta": 1e-6}
-    scanned = estimate_scale(**asked, dimension=3, method="scanned")
+    scanned = estimate_scale(**(asked | {"beta": 2}), dimension=3, method="scanned")
     assert isinstance(scanned.achieved, Estimate)
     assert scanned.achieved.value == pytest.approx(2.0, rel=1e-6)
     alone = estimate_scale(**asked, dimension=3, method="one-coordinate")
@@ -408,6 +408,17 @@ def test_a_described_mixture_is_calibrated_to_the_private_side():
     found = calibrate_family(mixture, epsilon=1.0, delta=1e-5, between=(0.5, 20.0), relative=0.05)
     assert found.achieved.upper <= 1.0
     assert epsilon(mixture(found.value / 1.06), delta=1e-5).upper > 1.0
+
+
+def test_a_member_whose_epsilon_is_too_large_to_compute_is_one_with_too_little_noise():
+    def steps(scale):
+        return Composed(AdditiveNoise(GeneralizedGaussian(1.5, scale)), times=1000)
+
+    with pytest.raises(EpsilonTooLargeError):
+        epsilon(steps(0.1), delta=1e-6)
+    found = calibrate_family(steps, epsilon=2.0, delta=1e-6, between=(0.1, 1000.0))
+    own = calibrate_scale(beta=1.5, steps=1000, epsilon=2.0, delta=1e-6)
+    assert found.value == pytest.approx(own.scale, rel=2e-4)
 
 
 def test_an_end_that_is_good_enough_is_the_answer_and_one_that_is_not_is_refused():

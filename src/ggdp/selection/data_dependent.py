@@ -44,7 +44,7 @@ _HIGH_ORDERS: Array = 1.0 + np.geomspace(0.05, 2e4 - 1.0, 500)
 _LARGEST_GAIN = 1e6
 """(order - 1) times a divergence from which on an order is of no use and counts as infinite."""
 
-_TOGETHER = 50
+_TOGETHER = 25
 """Orders that share their quadrature: near ones, whose integrands lie in the same place."""
 
 
