@@ -218,6 +218,14 @@ def calibrate_ggnmax(
 ) -> GGNMax:
     """GGNMax with the least noise for which so many labels are (epsilon, delta)-private.
 
+    Args:
+        beta: exponent of the noise.
+        epsilon: the budget.
+        delta: the budget.
+        times: how many queries are answered.
+        adjacency: by default REPLACE: a replaced record changes one teacher and so one vote. Where numbers
+            are calibrated, the default is ADD_REMOVE.
+
     Guarantees:
         1. The certified upper bound of epsilon for `times` answers is at most `epsilon`.
 
@@ -248,14 +256,14 @@ def calibrate_confident_ggnmax(
     """Confident-GGNMax with the least noise for which its checks and answers are (epsilon, delta)-private.
 
     Args:
-        beta: exponent of both noises, in [1, 8].
+        beta: exponent of both noises.
         epsilon: the budget.
         delta: the budget.
         times: how many queries are checked.
         threshold: what the largest count must reach, with noise.
         most_answers: after how many answers labelling stops, decided in advance; all queries if left out.
         noise_ratio: scale of the check's noise over that of the counts.
-        adjacency: REPLACE if a voter may change its vote.
+        adjacency: as for `calibrate_ggnmax`.
 
     Guarantees:
         1. The certified upper bound for `times` checks and `most_answers` answers is at most `epsilon`.

@@ -75,7 +75,8 @@ def best_beta(
         delta: likewise.
         betas: exponents to compare, each in [1, 8].
         times: how many noisy votes share the budget.
-        adjacency: REPLACE if a voter may change its vote, else one count moves by one.
+        adjacency: by default a voter comes or goes, and one count moves by one, as in the paper; REPLACE if a
+            voter may change its vote.
 
     Guarantees:
         1. Utilities are exact to 1e-10: the comparison has no sampling error.
@@ -185,7 +186,7 @@ def simulate_argmax(
         num_votes: votes in a histogram.
         times: how many noisy votes share the budget. One favours beta = 1; many, beta near 2.
         rng: draws the histograms; needed for more than two classes.
-        adjacency: REPLACE if a voter may change its vote.
+        adjacency: as for `best_beta`.
         on_progress: hears of each noise.
 
     Raises:
