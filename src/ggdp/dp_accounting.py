@@ -16,8 +16,15 @@ from dp_accounting import NeighboringRelation, PrivacyAccountant
 from ggdp import arguments
 from ggdp.accounting import Bounds, delta
 from ggdp.accounting.budget import MOST_EPSILON
-from ggdp.accounting.dp_events import NOT_PRIVATE, SPECIAL, Relation, Steps, steps_of, with_one_gaussian
-from ggdp.accounting.questions import check, epsilon_at
+from ggdp.accounting.formats.dp_events import (
+    NOT_PRIVATE,
+    SPECIAL,
+    Relation,
+    Steps,
+    steps_of,
+    with_one_gaussian,
+)
+from ggdp.accounting.profile import check, epsilon_at
 from ggdp.errors import RefusedEventError
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, PoissonSampled
 from ggdp.mechanisms.composed import Step
@@ -37,7 +44,7 @@ class GGAccountant(PrivacyAccountant):  # type: ignore[misc]
     """A `dp_accounting.PrivacyAccountant` whose epsilons and deltas are certified upper bounds.
 
     It takes the place of `PLDAccountant` and `RdpAccountant`, in `calibrate_dp_mechanism` too.
-    `ggdp.accounting.dp_events` lists the events it knows; `supports` is False for all others, and `compose`
+    `ggdp.accounting.formats.dp_events` lists the events it knows; `supports` is False for all others, and `compose`
     says why.
 
     Args:

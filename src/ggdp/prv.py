@@ -29,7 +29,7 @@ from scipy import special
 from ggdp import arguments
 from ggdp.accounting import delta as delta_of
 from ggdp.accounting import renyi_divergence
-from ggdp.accounting.questions import epsilon_at
+from ggdp.accounting.profile import epsilon_at
 from ggdp.calibration import calibrate_scale
 from ggdp.distributions import Gaussian, Laplace
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, PoissonSampled

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from ggdp import AdditiveNoise, Adjacency, GeneralizedGaussian, PoissonSampled
-from ggdp.accounting import contour, lattice, rare
-from ggdp.accounting.curve import crossing
-from ggdp.accounting.cut_off import MANY, characteristic, power_units
-from ggdp.accounting.grid_law import discretize
-from ggdp.accounting.tilt import TiltPlan, saddle_for_epsilon, saddle_for_log_delta
+from ggdp.accounting.engines import contour, lattice, rare
+from ggdp.accounting.engines.curve import crossing
+from ggdp.accounting.engines.cut_off import MANY, characteristic, power_units
+from ggdp.accounting.engines.grid_law import discretize
+from ggdp.accounting.engines.tilt import TiltPlan, saddle_for_epsilon, saddle_for_log_delta
 from ggdp.errors import CannotCertifyError
 from ggdp.privacy_loss.dominating import directions
 from ggdp.privacy_loss.shift_pair import ShiftPair

@@ -20,8 +20,8 @@ from ggdp import (
     epsilon,
     renyi_divergence,
 )
-from ggdp.accounting import moments
-from ggdp.accounting.tilt import TiltPlan
+from ggdp.accounting.engines import moments
+from ggdp.accounting.engines.tilt import TiltPlan
 from ggdp.privacy_loss.dominating import directions
 from pair_oracle import delta_of_two
 

@@ -19,7 +19,7 @@ from ggdp import (
     epsilon,
     privacy_curve,
 )
-from ggdp.accounting.questions import epsilon_at
+from ggdp.accounting.profile import epsilon_at
 
 STEP = PoissonSampled(AdditiveNoise(GeneralizedGaussian(1.5, 2.0)), rate=0.05)
 

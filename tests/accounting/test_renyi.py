@@ -18,8 +18,8 @@ from ggdp import (
     epsilon,
     renyi_divergence,
 )
-from ggdp.accounting.renyi import sampled_gains, worst_step_gains
-from ggdp.accounting.renyi_conversion import RenyiSteps
+from ggdp.accounting.vectors.renyi import sampled_gains, worst_step_gains
+from ggdp.accounting.vectors.renyi_conversion import RenyiSteps
 from ggdp.privacy_loss.dominating import directions
 from ggdp.privacy_loss.worst_split import ORDERS
 

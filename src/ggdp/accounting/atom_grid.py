@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ggdp.accounting.grid_law import GridLaw
+from ggdp.accounting.engines.grid_law import GridLaw
 from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.cells import Atoms
 

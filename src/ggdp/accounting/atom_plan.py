@@ -5,8 +5,8 @@ import math
 
 import numpy as np
 
-from ggdp.accounting.described import Direction, Part
-from ggdp.accounting.tilt import FarPeaks, Saddle, TiltPlan
+from ggdp.accounting.engines.tilt import FarPeaks, Saddle, TiltPlan
+from ggdp.accounting.steps import Direction, Part
 from ggdp.numerics import Array
 
 _PLANNED = 4000  # atoms kept

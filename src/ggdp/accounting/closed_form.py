@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ggdp.accounting.bounds import ErrorLedger
-from ggdp.accounting.curve import LogDelta
+from ggdp.accounting.engines.curve import LogDelta
 from ggdp.numerics import UNIT_ROUNDOFF
 from ggdp.privacy_loss.hockey_stick import hockey_stick
 from ggdp.privacy_loss.shift_pair import ShiftPair

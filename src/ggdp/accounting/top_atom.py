@@ -9,7 +9,7 @@ epsilon lies in [s + log(1 - delta/p), s], an interval no wider than about delta
 import math
 
 from ggdp.accounting.bounds import Bounds
-from ggdp.accounting.tilt import Parts
+from ggdp.accounting.engines.tilt import Parts
 from ggdp.privacy_loss.hockey_stick import survivals
 
 

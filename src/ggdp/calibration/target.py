@@ -5,11 +5,12 @@ import math
 from dataclasses import dataclass
 
 from ggdp import arguments
-from ggdp.accounting import Bounds, vector
+from ggdp.accounting import Bounds
 from ggdp.accounting import delta as delta_of
 from ggdp.accounting import epsilon as epsilon_of
-from ggdp.accounting.composition import MOST_EPSILON
-from ggdp.accounting.tilt import TiltPlan, saddle_for_log_delta
+from ggdp.accounting.engines.pairs import MOST_EPSILON
+from ggdp.accounting.engines.tilt import TiltPlan, saddle_for_log_delta
+from ggdp.accounting.vectors import routes as vector
 from ggdp.errors import CannotCertifyError
 from ggdp.mechanisms import Adjacency, Composed, Mechanism
 from ggdp.privacy_loss.dominating import Parts, directions

@@ -12,11 +12,12 @@ from functools import cache, partial
 
 import numpy as np
 
-from ggdp.accounting import contour, lattice, moments, rare, top_atom
+from ggdp.accounting import top_atom
 from ggdp.accounting.bounds import Bounds, ErrorLedger
 from ggdp.accounting.closed_form import ClosedForm
-from ggdp.accounting.curve import Curve, EpsilonSandwich, LogDelta, crossing
-from ggdp.accounting.tilt import Saddle, TiltPlan, saddle_for_epsilon, saddle_for_log_delta
+from ggdp.accounting.engines import contour, lattice, moments, rare
+from ggdp.accounting.engines.curve import Curve, EpsilonSandwich, LogDelta, crossing
+from ggdp.accounting.engines.tilt import Saddle, TiltPlan, saddle_for_epsilon, saddle_for_log_delta
 from ggdp.numerics import UNIT_ROUNDOFF
 from ggdp.privacy_loss.dominating import Parts
 

@@ -45,9 +45,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ggdp.accounting import contour
-from ggdp.accounting.renyi import amplified, sampled_gains
-from ggdp.accounting.tilt import Parts, TiltPlan, saddle_at
+from ggdp.accounting.engines import contour
+from ggdp.accounting.engines.tilt import Parts, TiltPlan, saddle_at
+from ggdp.accounting.vectors.renyi import amplified, sampled_gains
 from ggdp.numerics import Array
 from ggdp.privacy_loss.renyi_divergence import SLACK
 from ggdp.privacy_loss.worst_split import ORDERS

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from ggdp import arguments
-from ggdp.accounting.tilt import Parts
+from ggdp.accounting.engines.tilt import Parts
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, Mechanism, PoissonSampled
 from ggdp.mechanisms.custom import CustomMechanism
 from ggdp.numerics import UNIT_ROUNDOFF

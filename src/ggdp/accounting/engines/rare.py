@@ -22,8 +22,8 @@ from functools import cached_property
 import numpy as np
 
 from ggdp.accounting.bounds import ErrorLedger
-from ggdp.accounting.curve import Curve, LogDelta
-from ggdp.accounting.tilt import Parts, TiltPlan, saddle_for_epsilon
+from ggdp.accounting.engines.curve import Curve, LogDelta
+from ggdp.accounting.engines.tilt import Parts, TiltPlan, saddle_for_epsilon
 from ggdp.errors import CannotCertifyError
 from ggdp.numerics import UNIT_ROUNDOFF
 from ggdp.privacy_loss.hockey_stick import log_masses, survivals, thresholds

@@ -9,9 +9,9 @@ from typing import Literal, overload
 import numpy as np
 
 from ggdp import arguments
-from ggdp.accounting import general, vector
 from ggdp.accounting.bounds import Bounds, Estimate
-from ggdp.accounting.composition import (
+from ggdp.accounting.engines import cells as general
+from ggdp.accounting.engines.pairs import (
     CLOSED_FORM,
     MOST_EPSILON,
     SUPREMUM_ERROR,
@@ -21,7 +21,8 @@ from ggdp.accounting.composition import (
     largest_loss,
     too_much,
 )
-from ggdp.accounting.described import described_directions, is_described
+from ggdp.accounting.steps import described_directions, is_described
+from ggdp.accounting.vectors import routes as vector
 from ggdp.errors import CannotCertifyError
 from ggdp.mechanisms import Adjacency, Mechanism
 from ggdp.privacy_loss.dominating import directions
@@ -87,7 +88,7 @@ def epsilon(
     if is_described(mechanism):
         _no_method(method)
         return general.epsilon(mechanism, target, Adjacency(adjacency))
-    # --- vector releases without a known worst shift, and estimates: ggdp.accounting.vector
+    # --- vector releases without a known worst shift, and estimates: ggdp.accounting.vectors.routes
     ask = partial(_epsilon_with_spent, target, Adjacency(adjacency))
     routed = vector.answer(mechanism, Adjacency(adjacency), method, ask, vector.EpsilonAt(target))
     if isinstance(routed, Bounds) and _is_too_much(routed):
@@ -140,7 +141,7 @@ def delta(
     if is_described(mechanism):
         _no_method(method)
         return general.delta(mechanism, epsilon, Adjacency(adjacency))
-    # --- vector releases without a known worst shift, and estimates: ggdp.accounting.vector
+    # --- vector releases without a known worst shift, and estimates: ggdp.accounting.vectors.routes
     ask = partial(_delta_with_spent, epsilon, Adjacency(adjacency))
     routed = vector.answer(mechanism, Adjacency(adjacency), method, ask, vector.DeltaAt(epsilon))
     if routed is not None:

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from ggdp.accounting.bounds import ErrorLedger
-from ggdp.accounting.curve import LogDelta
+from ggdp.accounting.engines.curve import LogDelta
 from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.cells import Atoms
 

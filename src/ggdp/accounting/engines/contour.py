@@ -31,10 +31,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggdp.accounting.bounds import ErrorLedger
-from ggdp.accounting.curve import LogDelta
-from ggdp.accounting.cut_off import MANY, PLANNING_ERROR, characteristic, cut_off, planned_end, power_units
-from ggdp.accounting.moments import log_chernoff_constant
-from ggdp.accounting.tilt import Parts, Saddle, TiltPlan
+from ggdp.accounting.engines.curve import LogDelta
+from ggdp.accounting.engines.cut_off import (
+    MANY,
+    PLANNING_ERROR,
+    characteristic,
+    cut_off,
+    planned_end,
+    power_units,
+)
+from ggdp.accounting.engines.moments import log_chernoff_constant
+from ggdp.accounting.engines.tilt import Parts, Saddle, TiltPlan
 from ggdp.errors import CannotCertifyError
 from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.panel_error import NODES_PER_PANEL

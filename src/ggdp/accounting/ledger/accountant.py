@@ -7,13 +7,15 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from ggdp import arguments
-from ggdp.accounting import ledger_format, questions, vector
+from ggdp.accounting import profile as questions
 from ggdp.accounting.bounds import Bounds
 from ggdp.accounting.budget import LEAST_DELTA, MOST_DELTA, MOST_EPSILON, Budget
-from ggdp.accounting.described import is_described
+from ggdp.accounting.engines.tilt import planned_epsilon
 from ggdp.accounting.integer_search import largest_that_fits
-from ggdp.accounting.ledger_format import Counts, total_of
-from ggdp.accounting.tilt import planned_epsilon
+from ggdp.accounting.ledger import state as ledger_format
+from ggdp.accounting.ledger.state import Counts, total_of
+from ggdp.accounting.steps import is_described
+from ggdp.accounting.vectors import routes as vector
 from ggdp.errors import BudgetExceededError, CannotCertifyError
 from ggdp.mechanisms import Adjacency, Composed, Mechanism
 from ggdp.privacy_loss.dominating import MOST_TIMES, directions

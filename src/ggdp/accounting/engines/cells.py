@@ -14,15 +14,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ggdp.accounting import lattice
 from ggdp.accounting.atom_grid import grid_above, grid_below, grid_merged
 from ggdp.accounting.atom_plan import aligned, origin_of, plan_of, span_of
-from ggdp.accounting.atoms_curve import AtomCurve, composed_atoms
 from ggdp.accounting.bounds import Bounds
-from ggdp.accounting.curve import Curve
-from ggdp.accounting.described import Direction, described_directions
-from ggdp.accounting.grid_law import GridLaw, discretize
-from ggdp.accounting.tilt import Saddle, TiltPlan, saddle_for_epsilon, saddle_for_log_delta
+from ggdp.accounting.engines import lattice
+from ggdp.accounting.engines.atoms import AtomCurve, composed_atoms
+from ggdp.accounting.engines.curve import Curve
+from ggdp.accounting.engines.grid_law import GridLaw, discretize
+from ggdp.accounting.engines.tilt import Saddle, TiltPlan, saddle_for_epsilon, saddle_for_log_delta
+from ggdp.accounting.steps import Direction, described_directions
 from ggdp.errors import CannotCertifyError
 from ggdp.mechanisms import Adjacency, Mechanism
 from ggdp.numerics import UNIT_ROUNDOFF

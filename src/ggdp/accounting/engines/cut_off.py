@@ -27,7 +27,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ggdp.accounting.tilt import Parts, Saddle, TiltPlan
+from ggdp.accounting.engines.tilt import Parts, Saddle, TiltPlan
 from ggdp.errors import CannotCertifyError
 from ggdp.numerics import Array
 from ggdp.privacy_loss.decay import Decay, decay

@@ -9,7 +9,7 @@ log-likelihood ratios (`privacy_loss.worst_split.equal_split`), which any noisy 
 from collections.abc import Callable
 from dataclasses import replace
 
-from ggdp.accounting.described import Direction, Part
+from ggdp.accounting.steps import Direction, Part
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, Mechanism, PoissonSampled
 from ggdp.mechanisms.composed import Step
 from ggdp.privacy_loss.dominating import Parts, directions, worst_shift

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ggdp.accounting.closed_form import ClosedForm
-from ggdp.accounting.tilt import Parts, TiltPlan
+from ggdp.accounting.engines.tilt import Parts, TiltPlan
 from ggdp.numerics import Array
 from ggdp.privacy_loss.hockey_stick import hockey_stick, log_masses, thresholds
 from ggdp.privacy_loss.quadrature import NEGLIGIBLE, certified_nodes_of_all

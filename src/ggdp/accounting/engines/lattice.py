@@ -41,9 +41,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ggdp.accounting.bounds import ErrorLedger
-from ggdp.accounting.curve import LogDelta
-from ggdp.accounting.grid_law import GridLaw, discretize
-from ggdp.accounting.tilt import Parts, Saddle, TiltPlan
+from ggdp.accounting.engines.curve import LogDelta
+from ggdp.accounting.engines.grid_law import GridLaw, discretize
+from ggdp.accounting.engines.tilt import Parts, Saddle, TiltPlan
 from ggdp.errors import CannotCertifyError
 from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.shift_pair import ShiftPair

@@ -21,14 +21,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ggdp import arguments
-from ggdp.accounting import contour, general, score_route
 from ggdp.accounting.bounds import Bounds, Estimate
-from ggdp.accounting.curve import crossing
-from ggdp.accounting.described import Direction
-from ggdp.accounting.explicit_shifts import flat, leaves, mapped, quick_splits, sampled_splits, split
-from ggdp.accounting.renyi import worst_step
-from ggdp.accounting.renyi_conversion import RenyiSteps
-from ggdp.accounting.tilt import TiltPlan, saddle_for_epsilon, saddle_for_log_delta
+from ggdp.accounting.engines import cells as general
+from ggdp.accounting.engines import contour
+from ggdp.accounting.engines.curve import crossing
+from ggdp.accounting.engines.tilt import TiltPlan, saddle_for_epsilon, saddle_for_log_delta
+from ggdp.accounting.steps import Direction
+from ggdp.accounting.vectors import score_order as score_route
+from ggdp.accounting.vectors.explicit_shifts import flat, leaves, mapped, quick_splits, sampled_splits, split
+from ggdp.accounting.vectors.renyi import worst_step
+from ggdp.accounting.vectors.renyi_conversion import RenyiSteps
 from ggdp.errors import CannotCertifyError
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, Mechanism
 from ggdp.privacy_loss.dominating import Parts, checked_steps, directions, worst_shift
