@@ -23,9 +23,9 @@ from ggdp import arguments
 from ggdp.accounting.bounds import Estimate
 from ggdp.accounting.empirical_law import EmpiricalLaw
 from ggdp.accounting.loss_histogram import LossHistogram, LossSampler, histogram, pilot_grid
+from ggdp.accounting.steps import steps_of
 from ggdp.mechanisms import AdditiveNoise, Adjacency, PoissonSampled
 from ggdp.numerics import Array
-from ggdp.privacy_loss.dominating import directions
 
 FAILURE_PROB = 1e-6
 _METHOD = "sampled losses"
@@ -67,7 +67,7 @@ def loss_sampler(
     arguments.one_of("direction", direction, (Adjacency.REMOVE, Adjacency.ADD, Adjacency.REPLACE))
     inner = mechanism.mechanism if isinstance(mechanism, PoissonSampled) else mechanism
     arguments.instance("mechanism", inner, AdditiveNoise)
-    parts = directions(mechanism, direction)[0]
+    parts = steps_of(mechanism, direction).pairs()[0]
     if len(parts) != 1 or parts[0][1] != 1:
         raise ValueError(f"mechanism must be one release of a number, got {mechanism!r}")
     pair = parts[0][0]

@@ -1,58 +1,167 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The questions people ask: epsilon at a delta, delta at an epsilon, and the whole curve."""
+"""What a mechanism costs: `account` builds its profile once, and the profile is asked as often as one likes.
+
+mechanism --steps--> releases --privacy_loss--> pairs, cells or Renyi bounds --engines--> profile --> Bounds
+"""
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from typing import Literal, overload
 
 import numpy as np
 
 from ggdp import arguments
 from ggdp.accounting.bounds import Bounds, Estimate
-from ggdp.accounting.engines import cells as general
-from ggdp.accounting.engines.pairs import (
-    CLOSED_FORM,
-    MOST_EPSILON,
-    SUPREMUM_ERROR,
-    costs_no_more,
-    delta_of,
-    epsilon_of,
-    largest_loss,
-    too_much,
-)
-from ggdp.accounting.steps import described_directions, is_described
-from ggdp.accounting.vectors import routes as vector
-from ggdp.errors import CannotCertifyError
+from ggdp.accounting.engines.curve import MOST_EPSILON
+from ggdp.accounting.steps import Vote, steps_of
+from ggdp.accounting.vectors.routes import cost_of, one_coordinate_estimate, scanned_estimate
+from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
 from ggdp.mechanisms import Adjacency, Mechanism
-from ggdp.privacy_loss.dominating import directions
-from ggdp.privacy_loss.purity import is_pure
 
 _LEAST_DELTA = 1e-100
-LEAST_LOG_DELTA = math.log(_LEAST_DELTA)
+_LEAST_LOG_DELTA = math.log(_LEAST_DELTA)
 _DELTAS = "[1e-100, 1)"
 
 Method = Literal["scanned", "one-coordinate"]
+_METHODS = {"scanned": scanned_estimate, "one-coordinate": one_coordinate_estimate}
+
+
+def account(mechanism: Mechanism | Vote, *, adjacency: Adjacency | None = None) -> "PrivacyProfile":
+    """The privacy profile of a mechanism: all its pairs (epsilon, delta).
+
+    Args:
+        mechanism: what is released.
+        adjacency: which datasets are neighbours. If left out it is ADD_REMOVE, the worse of adding and of
+            removing a record; a vote such as `NoisyArgmax` names its own.
+
+    Raises:
+        ValueError: the mechanism, or the adjacency for it, is not covered.
+
+    >>> from ggdp import AdditiveNoise, Composed, Gaussian, PoissonSampled
+    >>> step = PoissonSampled(AdditiveNoise(Gaussian(std=1.0)), rate=0.01)
+    >>> profile = account(Composed(step, times=10_000))
+    >>> round(profile.epsilon(delta=1e-6).upper, 6)
+    6.907384
+    >>> profile.delta(epsilon=8.0).upper < 1e-7
+    True
+    """
+    return PrivacyProfile(mechanism, adjacency)
+
+
+class PrivacyProfile:
+    """Certified epsilon at any delta, and delta at any epsilon, of one mechanism; made by `account`.
+
+    What the first question has computed is kept, so that further ones nearby cost a fraction of it.
+
+    Guarantees:
+        lower <= truth <= upper in every answer, rounding included. tests/accounting/test_soundness.py holds
+        this against closed forms and mpmath.
+    """
+
+    def __init__(self, mechanism: Mechanism | Vote, adjacency: Adjacency | None = None) -> None:
+        self._steps = steps_of(mechanism, adjacency)
+        self._cost = cost_of(self._steps)
+        self._pure = self._steps.pure_epsilon()
+
+    def epsilon(self, *, delta: float | None = None, log_delta: float | None = None) -> Bounds:
+        """The smallest epsilon for which the mechanism is (epsilon, delta)-private.
+
+        Args:
+            delta: in [1e-100, 1), or 0 for pure privacy, which mechanisms of bounded loss have; or
+            log_delta: its natural logarithm.
+
+        Raises:
+            ValueError: an argument is out of range, or delta is 0 and the loss unbounded.
+            EpsilonTooLargeError: epsilon exceeds 2000 and has no closed form (one release, or Gaussian
+                releases without sampling, have one).
+        """
+        target = _log_delta_argument(delta, log_delta)
+        return self._pure_epsilon() if target == -math.inf else self._cost.epsilon(target)
+
+    def delta(self, *, epsilon: float) -> Bounds:
+        """The smallest delta for which the mechanism is (epsilon, delta)-private.
+
+        Args:
+            epsilon: at least 0; beyond 2000 bounds are wide, unless there is a closed form.
+        """
+        epsilon = arguments.real("epsilon", epsilon, least=0.0)
+        if self._pure is not None and epsilon >= self._pure:
+            return Bounds(0.0, 0.0, 0.0, "pure")
+        return self._cost.delta(epsilon)
+
+    def curve(
+        self, *, epsilons: Sequence[float] | None = None, deltas: Sequence[float] | None = None
+    ) -> list[Bounds]:
+        """delta at each epsilon, or epsilon at each delta."""
+        if (epsilons is None) == (deltas is None):
+            raise ValueError(
+                f"give epsilons or deltas, one of them, got epsilons={epsilons!r}, deltas={deltas!r}"
+            )
+        if epsilons is not None:
+            return [self.delta(epsilon=float(epsilon)) for epsilon in epsilons]
+        return [self.epsilon(delta=float(delta)) for delta in np.asarray(deltas)]
+
+    def largest_loss(self) -> tuple[float, float]:
+        """Bounds on the largest privacy loss, which is epsilon at delta = 0; infinite where it has none."""
+        if self._pure is None:
+            return self._cost.largest_loss()
+        nearest = float(self._pure)
+        if nearest < self._pure:
+            return nearest, math.nextafter(nearest, math.inf)
+        return min(nearest, math.nextafter(nearest, 0.0)) if nearest > self._pure else nearest, nearest
+
+    def _pure_epsilon(self) -> Bounds:
+        lower, upper = self.largest_loss()
+        if not math.isfinite(upper):
+            raise ValueError(
+                "delta must be positive for this mechanism, got 0: its privacy loss has no upper bound, and "
+                "no epsilon is enough; pure privacy takes Laplace noise (beta = 1) or outcomes whose "
+                f"probabilities have bounded ratios; give a delta in {_DELTAS}"
+            )
+        return Bounds(lower, upper, upper, "largest loss")
+
+    def epsilon_or_infinity(self, *, delta: float) -> Bounds:
+        """Epsilon at every delta in [0, 1], infinite where no epsilon is large enough or none is computed.
+
+        >>> from ggdp import AdditiveNoise, Gaussian, Laplace
+        >>> account(AdditiveNoise(Gaussian(std=1.0))).epsilon_or_infinity(delta=0.0).upper
+        inf
+        >>> account(AdditiveNoise(Laplace(scale=2.0))).epsilon_or_infinity(delta=0.6).upper
+        0.0
+        """
+        delta = arguments.real("delta", delta, least=0.0, most=1.0)
+        if delta == 1.0:
+            return Bounds(0.0, 0.0, 0.0, "everything is (0, 1)-private")
+        least = max(delta, _LEAST_DELTA)
+        try:
+            found = self.epsilon(delta=least)
+        except (CannotCertifyError, EpsilonTooLargeError):
+            beyond = self.delta(epsilon=MOST_EPSILON).lower > least
+            found = Bounds(MOST_EPSILON if beyond else 0.0, math.inf, math.inf, "beyond what is computed")
+        if delta >= _LEAST_DELTA:
+            return found
+        largest = self.largest_loss()[1]
+        return Bounds(min(found.lower, largest), largest, largest, "largest loss")
 
 
 @overload
 def epsilon(
-    mechanism: Mechanism,
+    mechanism: Mechanism | Vote,
     *,
     delta: float | None = ...,
     log_delta: float | None = ...,
-    adjacency: Adjacency = ...,
+    adjacency: Adjacency | None = ...,
 ) -> Bounds: ...
 @overload
 def epsilon(
-    mechanism: Mechanism, *, delta: float, adjacency: Adjacency = ..., method: Method
+    mechanism: Mechanism | Vote, *, delta: float, adjacency: Adjacency | None = ..., method: Method
 ) -> Estimate: ...
 def epsilon(
-    mechanism: Mechanism,
+    mechanism: Mechanism | Vote,
     *,
     delta: float | None = None,
     log_delta: float | None = None,
-    adjacency: Adjacency = Adjacency.ADD_REMOVE,
+    adjacency: Adjacency | None = None,
     method: Method | None = None,
 ) -> Bounds | Estimate:
     """The smallest epsilon for which the mechanism is (epsilon, delta)-private.
@@ -61,7 +170,8 @@ def epsilon(
         mechanism: what is released.
         delta: in [1e-100, 1), or 0 for pure privacy, which mechanisms of bounded loss have; or
         log_delta: its natural logarithm.
-        adjacency: which datasets are neighbours; ADD_REMOVE is the worse of both directions.
+        adjacency: which datasets are neighbours; ADD_REMOVE, the worse of both directions, if left out. A
+            vote such as `NoisyArgmax` names its own.
         method: for a vector release, "scanned" (the worst of equal splits) or "one-coordinate", both without
             a guarantee; leave it out for the best certified route.
 
@@ -73,53 +183,32 @@ def epsilon(
         closed forms and mpmath.
 
     Raises:
-        ValueError: an argument is out of range, epsilon would exceed 2000 and has no closed form (one
-            release, or Gaussian releases without sampling, have one), or delta is 0 and the loss unbounded.
+        ValueError: an argument is out of range, or delta is 0 and the loss unbounded.
+        EpsilonTooLargeError: epsilon exceeds 2000 and has no closed form (one release, or Gaussian releases
+            without sampling, have one).
 
     >>> from ggdp import AdditiveNoise, Composed, Gaussian, PoissonSampled
     >>> step = PoissonSampled(AdditiveNoise(Gaussian(std=1.0)), rate=0.01)
     >>> round(epsilon(Composed(step, times=10_000), delta=1e-6).upper, 6)
     6.907384
     """
+    if method is None:
+        return account(mechanism, adjacency=adjacency).epsilon(delta=delta, log_delta=log_delta)
     target = _log_delta_argument(delta, log_delta)
-    if target == -math.inf:
-        _no_method(method)
-        return _pure_epsilon(mechanism, Adjacency(adjacency))
-    if is_described(mechanism):
-        _no_method(method)
-        return general.epsilon(mechanism, target, Adjacency(adjacency))
-    # --- vector releases without a known worst shift, and estimates: ggdp.accounting.vectors.routes
-    ask = partial(_epsilon_with_spent, target, Adjacency(adjacency))
-    routed = vector.answer(mechanism, Adjacency(adjacency), method, ask, vector.EpsilonAt(target))
-    if isinstance(routed, Bounds) and _is_too_much(routed):
-        raise ValueError(too_much("epsilon at this delta", routed))
-    if routed is not None:
-        return routed
-    # ---
-    worst: Bounds | None = None
-    for parts in directions(mechanism, Adjacency(adjacency)):
-        if worst is not None and costs_no_more(parts, target, worst.lower):
-            continue  # the other direction is the worse one
-        one = epsilon_of(parts, target)
-        worst = one if worst is None else Bounds.worst(worst, one)
-    if worst is not None:
-        worst = vector.named(worst, mechanism, Adjacency(adjacency), vector.EpsilonAt(target))
-    if worst is None or _is_too_much(worst):
-        raise ValueError(too_much("epsilon at this delta", worst))
-    return worst
+    return _estimated(mechanism, adjacency, method, log_delta=target)
 
 
 @overload
-def delta(mechanism: Mechanism, *, epsilon: float, adjacency: Adjacency = ...) -> Bounds: ...
+def delta(mechanism: Mechanism | Vote, *, epsilon: float, adjacency: Adjacency | None = ...) -> Bounds: ...
 @overload
 def delta(
-    mechanism: Mechanism, *, epsilon: float, adjacency: Adjacency = ..., method: Method
+    mechanism: Mechanism | Vote, *, epsilon: float, adjacency: Adjacency | None = ..., method: Method
 ) -> Estimate: ...
 def delta(
-    mechanism: Mechanism,
+    mechanism: Mechanism | Vote,
     *,
     epsilon: float,
-    adjacency: Adjacency = Adjacency.ADD_REMOVE,
+    adjacency: Adjacency | None = None,
     method: Method | None = None,
 ) -> Bounds | Estimate:
     """The smallest delta for which the mechanism is (epsilon, delta)-private.
@@ -127,7 +216,7 @@ def delta(
     Args:
         mechanism: what is released.
         epsilon: at least 0; beyond 2000 bounds are wide, unless there is a closed form.
-        adjacency: which datasets are neighbours.
+        adjacency: which datasets are neighbours; ADD_REMOVE if left out.
         method: as for `epsilon`.
 
     Guarantees:
@@ -137,137 +226,41 @@ def delta(
     >>> delta(AdditiveNoise(Laplace(scale=2.0)), epsilon=0.5).upper
     0.0
     """
-    epsilon = arguments.real("epsilon", epsilon, least=0.0)
-    if is_described(mechanism):
-        _no_method(method)
-        return general.delta(mechanism, epsilon, Adjacency(adjacency))
-    # --- vector releases without a known worst shift, and estimates: ggdp.accounting.vectors.routes
-    ask = partial(_delta_with_spent, epsilon, Adjacency(adjacency))
-    routed = vector.answer(mechanism, Adjacency(adjacency), method, ask, vector.DeltaAt(epsilon))
-    if routed is not None:
-        return routed
-    # ---
-    if is_pure(mechanism, epsilon, Adjacency(adjacency)):
-        return Bounds(0.0, 0.0, 0.0, "pure")
-    worst: Bounds | None = None
-    for parts in directions(mechanism, Adjacency(adjacency)):
-        one = delta_of(parts, epsilon)
-        worst = one if worst is None else Bounds.worst(worst, one)
-    if worst is None:
-        raise ValueError("mechanism must hold at least one step")
-    return vector.named(worst, mechanism, Adjacency(adjacency), vector.DeltaAt(epsilon))
+    if method is None:
+        return account(mechanism, adjacency=adjacency).delta(epsilon=epsilon)
+    return _estimated(mechanism, adjacency, method, epsilon=arguments.real("epsilon", epsilon, least=0.0))
 
 
 def privacy_curve(
-    mechanism: Mechanism,
+    mechanism: Mechanism | Vote,
     *,
     epsilons: Sequence[float] | None = None,
     deltas: Sequence[float] | None = None,
-    adjacency: Adjacency = Adjacency.ADD_REMOVE,
+    adjacency: Adjacency | None = None,
 ) -> list[Bounds]:
-    """delta at each epsilon, or epsilon at each delta."""
-    if (epsilons is None) == (deltas is None):
-        raise ValueError(
-            f"give epsilons or deltas, one of them, got epsilons={epsilons!r}, deltas={deltas!r}"
-        )
-    if epsilons is not None:
-        return [delta(mechanism, epsilon=float(e), adjacency=adjacency) for e in epsilons]
-    return [epsilon(mechanism, delta=float(d), adjacency=adjacency) for d in np.asarray(deltas)]
+    """delta at each epsilon, or epsilon at each delta; the mechanism is accounted once."""
+    return account(mechanism, adjacency=adjacency).curve(epsilons=epsilons, deltas=deltas)
 
 
-def epsilon_at(mechanism: Mechanism, *, delta: float, adjacency: Adjacency = Adjacency.ADD_REMOVE) -> Bounds:
-    """`epsilon` for every delta in [0, 1], as other libraries ask for it.
-
-    At 0 it is the largest loss there is. It is infinite where no epsilon is large enough, and the upper bound
-    is infinite where epsilon is more than is computed.
-
-    >>> from ggdp import AdditiveNoise, Gaussian, Laplace
-    >>> epsilon_at(AdditiveNoise(Gaussian(std=1.0)), delta=0.0).upper
-    inf
-    >>> round(epsilon_at(AdditiveNoise(Laplace(scale=2.0)), delta=0.0).upper, 9)
-    0.5
-    >>> epsilon_at(AdditiveNoise(Laplace(scale=2.0)), delta=0.6).upper
-    0.0
-    """
-    delta, adjacency = arguments.real("delta", delta, least=0.0, most=1.0), Adjacency(adjacency)
-    check(mechanism, adjacency)
-    if delta == 1.0:
-        return Bounds(0.0, 0.0, 0.0, "everything is (0, 1)-private")
-    try:
-        found = epsilon(mechanism, delta=max(delta, _LEAST_DELTA), adjacency=adjacency)
-    except (CannotCertifyError, ValueError):  # the arguments are checked: epsilon exceeds what is computed
-        found = _beyond(mechanism, max(delta, _LEAST_DELTA), adjacency)
-    if delta >= _LEAST_DELTA:
-        return found
-    largest = largest_loss_of(mechanism, adjacency) * (1.0 + 1e-14)  # sums of losses round
-    return Bounds(min(found.lower, largest), largest, largest, "largest loss")
-
-
-def _beyond(mechanism: Mechanism, target: float, adjacency: Adjacency) -> Bounds:
-    there = delta(mechanism, epsilon=MOST_EPSILON, adjacency=adjacency)
-    return Bounds(
-        MOST_EPSILON if there.lower > target else 0.0, math.inf, math.inf, "beyond what is computed"
-    )
-
-
-def largest_loss_of(mechanism: Mechanism, adjacency: Adjacency) -> float:
-    """The epsilon of pure privacy, to rounding: no loss exceeds it; infinite where losses have no bound."""
-    if is_described(mechanism):
-        return general.largest_losses(mechanism, adjacency)[1]
-    return vector.largest_loss(mechanism, adjacency)
-
-
-def check(mechanism: Mechanism, adjacency: Adjacency) -> None:
-    """Refuse what the accountant does not cover."""
-    if is_described(mechanism):
-        described_directions(mechanism, adjacency)
-    else:
-        vector.check(mechanism, adjacency)
-
-
-def _is_too_much(bounds: Bounds) -> bool:
-    """Whether epsilon is beyond what is computed; one release has a closed form for all of them."""
-    if bounds.method.endswith(CLOSED_FORM):
-        return False
-    return bounds.lower > MOST_EPSILON or not bounds.upper < 1e6
-
-
-def _pure_epsilon(mechanism: Mechanism, adjacency: Adjacency) -> Bounds:
-    """Epsilon at delta = 0: the largest loss there is."""
-    if is_described(mechanism):
-        lower, upper = general.largest_losses(mechanism, adjacency)
-    else:
-        upper = max(largest_loss(parts) for parts in directions(mechanism, adjacency))
-        lower = upper * (1.0 - 4.0 * SUPREMUM_ERROR)
-    if not math.isfinite(upper):
-        raise ValueError(
-            "delta must be positive for this mechanism, got 0: its privacy loss has no upper bound, and no "
-            "epsilon is enough; pure privacy takes Laplace noise (beta = 1) or outcomes whose probabilities "
-            f"have bounded ratios; give a delta in {_DELTAS}"
-        )
-    return Bounds(lower, min(max(upper / (1.0 + SUPREMUM_ERROR), lower), upper), upper, "largest loss")
-
-
-def _epsilon_with_spent(log_delta: float, adjacency: Adjacency, mechanism: Mechanism, spent: float) -> Bounds:
-    """Epsilon at the rest of a delta of which some is spent elsewhere."""
-    rest = log_delta + math.log1p(-spent * math.exp(-log_delta))
-    return epsilon(mechanism, log_delta=rest, adjacency=adjacency)
-
-
-def _delta_with_spent(epsilon: float, adjacency: Adjacency, mechanism: Mechanism, spent: float) -> Bounds:
-    """delta, raised by what is spent elsewhere."""
-    found = delta(mechanism, epsilon=epsilon, adjacency=adjacency)
-    upper = min(found.upper + spent, 1.0)
-    return Bounds(found.lower, min(found.estimate, upper), upper, found.method)
-
-
-def _no_method(method: str | None) -> None:
-    """Described mechanisms and pure privacy have no splits to choose from."""
-    if method is not None:
+def _estimated(
+    mechanism: Mechanism | Vote,
+    adjacency: Adjacency | None,
+    method: str,
+    *,
+    log_delta: float | None = None,
+    epsilon: float | None = None,
+) -> Estimate:
+    arguments.one_of("method", method, list(_METHODS), hint="or leave it out for the best certified route")
+    steps = steps_of(mechanism, adjacency)
+    if steps.described or log_delta == -math.inf:
         raise ValueError(
             f"method must be left out for a mechanism that is described, and at delta = 0, got {method!r}: "
             "it is for vectors of Generalized Gaussian noise"
         )
+    if epsilon is not None:
+        return _METHODS[method](steps, lambda cost: cost.delta(epsilon))
+    assert log_delta is not None
+    return _METHODS[method](steps, lambda cost: cost.epsilon(log_delta))
 
 
 def _log_delta_argument(delta: float | None, log_delta: float | None) -> float:
@@ -280,4 +273,4 @@ def _log_delta_argument(delta: float | None, log_delta: float | None) -> float:
             return -math.inf
         return math.log(arguments.real("delta", delta, least=1e-100, below=1.0, hint="or 0"))
     assert log_delta is not None
-    return arguments.real("log_delta", log_delta, least=LEAST_LOG_DELTA - 1e-9, below=0.0)
+    return arguments.real("log_delta", log_delta, least=_LEAST_LOG_DELTA - 1e-9, below=0.0)

@@ -8,12 +8,13 @@ from ggdp import arguments
 from ggdp.accounting import Bounds
 from ggdp.accounting import delta as delta_of
 from ggdp.accounting import epsilon as epsilon_of
-from ggdp.accounting.engines.pairs import MOST_EPSILON
+from ggdp.accounting.engines.curve import MOST_EPSILON
 from ggdp.accounting.engines.tilt import TiltPlan, saddle_for_log_delta
-from ggdp.accounting.vectors import routes as vector
+from ggdp.accounting.steps import steps_of
+from ggdp.accounting.vectors.explicit_shifts import one_coordinate
 from ggdp.errors import CannotCertifyError
 from ggdp.mechanisms import Adjacency, Composed, Mechanism
-from ggdp.privacy_loss.dominating import Parts, directions
+from ggdp.privacy_loss.dominating import Parts
 
 _JUST_ABOVE = 5e-324
 _PURE = "for pure privacy, beta = 1 with scale = sensitivity * steps / epsilon needs no accountant"
@@ -53,7 +54,7 @@ class Target:
 
     def check(self, mechanism: Mechanism) -> None:
         """Refuse, before any search, a mechanism that the accountant does not cover."""
-        vector.check(mechanism, self.adjacency)
+        steps_of(mechanism, self.adjacency)
 
     def judge(self, mechanism: Mechanism) -> Verdict:
         """Compare with the budget: by delta where that is the cheap or the only question, else by epsilon.
@@ -90,8 +91,8 @@ class Target:
 
     def planned_excess(self, mechanism: Mechanism) -> float:
         """About log(epsilon / target), by the saddle-point method; good for a start, never a bound."""
-        plan = vector.one_coordinate(mechanism)  # of a vector no worst shift may be known
-        epsilons = [self._planned_epsilon(parts) for parts in directions(plan, self.adjacency)]
+        plan = one_coordinate(steps_of(mechanism, self.adjacency))  # of a vector no worst shift may be known
+        epsilons = [self._planned_epsilon(parts) for parts in plan.pairs()]
         return _log_ratio(max(epsilons), self.epsilon)
 
     def _planned_epsilon(self, parts: Parts) -> float:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every engine answers, and how an epsilon is read off it.
+"""What every engine answers, how an epsilon is read off it, and the simplest engine: one release.
 
 An engine is a curve: certified log delta at any epsilon near the one it was built for. The epsilon of a
 delta is then any point where the certified upper curve has come down to it; the curve is asked again at the
@@ -10,8 +10,26 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
 from ggdp.accounting.bounds import ErrorLedger
-from ggdp.errors import CannotCertifyError
+from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
+from ggdp.numerics import UNIT_ROUNDOFF
+from ggdp.privacy_loss.hockey_stick import hockey_stick
+from ggdp.privacy_loss.shift_pair import ShiftPair
+
+MOST_EPSILON = 2000.0
+"""The largest epsilon that is computed where there is no closed form."""
+
+
+def too_large(at_least: float, about: float | None = None) -> EpsilonTooLargeError:
+    """The refusal of an epsilon beyond what is computed: certainly at least so large, or about so large."""
+    size = f"at least {at_least:g}" if about is None else f"about {about:g}"
+    return EpsilonTooLargeError(
+        f"epsilon at this delta must be at most {MOST_EPSILON:g} to be computed, and is {size}: "
+        "take more noise, fewer steps or a larger delta",
+        at_least,
+    )
 
 
 @dataclass(frozen=True)
@@ -41,6 +59,11 @@ class EpsilonSandwich:
     estimate: float
     upper: float
     ledger: ErrorLedger
+
+    @property
+    def width(self) -> float:
+        """upper - lower."""
+        return self.upper - self.lower
 
 
 def crossing(curve: Curve, log_delta: float, start: float, reach: float) -> EpsilonSandwich:
@@ -94,3 +117,37 @@ def _walk(curve: Curve, log_delta: float, estimate: float, here: LogDelta, side:
             return point
         step *= 1.5
     return math.inf * side
+
+
+@dataclass(frozen=True)
+class ClosedForm:
+    """The exact curve of one release, with its rounding error."""
+
+    pair: ShiftPair
+
+    def log_delta(self, epsilon: float) -> LogDelta:
+        """Certified log delta at epsilon."""
+        stick = hockey_stick(self.pair, np.array([epsilon]))
+        value, error = max(float(stick.value[0]), 5e-324), float(stick.error[0]) + 5e-324
+        slip = 4.0 * UNIT_ROUNDOFF * (1.0 + abs(math.log(value)))  # of the logarithm itself
+        return LogDelta(
+            lower=math.log(value - error) - slip if value > error else -math.inf,
+            estimate=math.log(value),
+            upper=math.log(value + error) + slip,
+            slope=-float(stick.slope[0]) / value,
+            ledger=ErrorLedger(roundoff=error / value),
+        )
+
+    def start(self, log_delta: float) -> float:
+        """An epsilon close to the one asked for, by halving."""
+        low, high = 0.0, min(self.pair.supremum, 4.0)
+        while high < self.pair.supremum and self._is_above(high, log_delta):
+            low, high = high, 4.0 * high
+        for _ in range(60):
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if self._is_above(middle, log_delta) else (low, middle)
+        return low
+
+    def _is_above(self, epsilon: float, log_delta: float) -> bool:
+        value = float(hockey_stick(self.pair, np.array([epsilon])).value[0])
+        return value > 0.0 and math.log(value) > log_delta

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ggdp.accounting.closed_form import ClosedForm
+from ggdp.accounting.engines.curve import ClosedForm
 from ggdp.accounting.engines.tilt import Parts, TiltPlan
 from ggdp.numerics import Array
 from ggdp.privacy_loss.hockey_stick import hockey_stick, log_masses, thresholds

@@ -1,63 +1,368 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One direction of a composition, answered by the cheapest engine that certifies itself well enough.
+"""One direction of a composition of known pairs, answered by the cheapest engine that certifies itself.
 
 Engines are tried in turn; what each certifies is true, so two answers to the same question are intersected.
 An engine that cannot certify itself, or whose arithmetic leaves the range of doubles, has no say (both are
-`ArithmeticError`).
+`ArithmeticError`). A curve that an engine has built is kept: further questions nearby are read off it.
 """
 
 import math
 from collections.abc import Callable, Iterator
-from functools import cache, partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 
 import numpy as np
 
-from ggdp.accounting import top_atom
 from ggdp.accounting.bounds import Bounds, ErrorLedger
-from ggdp.accounting.closed_form import ClosedForm
 from ggdp.accounting.engines import contour, lattice, moments, rare
-from ggdp.accounting.engines.curve import Curve, EpsilonSandwich, LogDelta, crossing
+from ggdp.accounting.engines.curve import (
+    MOST_EPSILON,
+    ClosedForm,
+    Curve,
+    EpsilonSandwich,
+    LogDelta,
+    crossing,
+    too_large,
+)
 from ggdp.accounting.engines.tilt import Saddle, TiltPlan, saddle_for_epsilon, saddle_for_log_delta
 from ggdp.numerics import UNIT_ROUNDOFF
 from ggdp.privacy_loss.dominating import Parts
+from ggdp.privacy_loss.hockey_stick import survivals
 
-MOST_EPSILON = 2000.0
 CLOSED_FORM = "closed form"
 """The method of one release, which has no largest epsilon."""
 
 _SMALLEST_LOG_DELTA = math.log(1e-290)  # beyond, delta is as good as none, and only bounded
-_GOOD_WIDTH = 2e-7  # relative width at which an engine's answer is taken as it is
-_FAIR_WIDTH = 1e-6  # and after the second engine too
-SUPREMUM_ERROR = 1e-14  # relative rounding error of a sum of largest losses
+_GOOD_WIDTH = 2e-7  # relative width at which the contour's answer is taken as it is
+_FAIR_WIDTH = 1e-6  # and any other engine's
+_SUPREMUM_ERROR = 1e-14  # relative rounding error of a sum of largest losses
 _MANY = 12  # different parts beyond which each attempt takes a second or so, and fewer are made
 _MOST_ON_GRID = 60  # different parts that are put on a grid
 _MOST_RARE = 100  # different parts of which a rare event is split off, or a line drawn twice
 _LEAST_DELTA = 5e-324  # a positive delta never becomes an upper bound of zero
+_KEPT = 6  # curves that are kept for further questions
 
 Engine = Callable[[Parts, TiltPlan, Saddle], Curve]
 
 
-def too_much(what: str, bounds: Bounds | None, about: float = math.inf) -> str:
-    """The sentence that refuses an epsilon beyond what is computed."""
-    size = f"about {about:g}" if bounds is None else f"at least {bounds.lower:g}"
-    return (
-        f"{what} must be at most {MOST_EPSILON:g} to be computed, and is {size}: "
-        "take more noise, fewer steps or a larger delta"
-    )
+@dataclass
+class _Built:
+    """A curve that an engine has built, and the last point that was read off it."""
+
+    method: str
+    curve: Curve
+    epsilon: float
+    log_delta: float
+    slope: float
+    deviation: float
 
 
-def largest_loss(parts: Parts) -> float:
-    """No less than the sum of the largest losses, rounding included."""
-    return sum(times * pair.supremum for pair, times in parts) * (1.0 + SUPREMUM_ERROR)
+class PairComposition:
+    """One direction of a composition of known pairs.
 
+    Args:
+        parts: the pairs and how often each is released.
+    """
 
-def _releases(parts: Parts) -> int:
-    return sum(times for _, times in parts)
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self._built: list[_Built] = []
+
+    @cached_property
+    def _plan(self) -> TiltPlan:
+        return TiltPlan.of(self.parts)
+
+    @cached_property
+    def _ceiling(self) -> float:
+        """No less than the sum of the largest losses, rounding included."""
+        return sum(times * pair.supremum for pair, times in self.parts) * (1.0 + _SUPREMUM_ERROR)
+
+    @cached_property
+    def _releases(self) -> int:
+        return sum(times for _, times in self.parts)
+
+    @cached_property
+    def _may_be_rare(self) -> bool:
+        """Whether a large loss can be much rarer than a small one: sampled, and tails not Laplace."""
+        return len(self.parts) <= _MOST_RARE and any(
+            pair.rate < 1.0 and pair.up > 0.0 and pair.beta > 1.0 for pair, _ in self.parts
+        )
+
+    def largest_loss(self) -> tuple[float, float]:
+        """Bounds on the largest loss, which is epsilon at delta = 0; infinite where losses have no bound."""
+        return self._ceiling * (1.0 - 4.0 * _SUPREMUM_ERROR), self._ceiling
+
+    def epsilon(self, log_delta: float) -> Bounds:
+        """Certified epsilon at log delta.
+
+        Raises:
+            EpsilonTooLargeError: it exceeds what is computed.
+        """
+        best = self._top_atom(log_delta)
+        if best is not None and best.width <= _GOOD_WIDTH * best.upper:
+            return best
+        if self._releases == 1:
+            return self._closed_form_epsilon(log_delta)
+        if (kept := self._epsilon_from_built(log_delta)) is not None:
+            return kept
+        plan = self._plan
+        saddle = saddle_for_log_delta(plan, log_delta)
+        if saddle.epsilon < saddle.deviation and self._is_zero(log_delta):
+            return Bounds(0.0, 0.0, 0.0, "total variation")
+        if saddle.epsilon > MOST_EPSILON:
+            least = moments.epsilon_below(self.parts, plan, log_delta)
+            if least > MOST_EPSILON:
+                raise too_large(least)
+        for method, attempt in self._attempts(saddle, log_delta):
+            try:
+                found, curve = attempt()
+            except ArithmeticError:
+                continue
+            self._keep(method, curve, found.estimate, log_delta, saddle.deviation)
+            answer = self._as_bounds(found, method)
+            best = answer if best is None else Bounds.intersection(best, answer)
+            if _is_good(best, method):
+                return best
+        return self._epsilon_with_moments(log_delta, saddle, best)
+
+    def delta(self, epsilon: float) -> Bounds:
+        """Certified delta at epsilon."""
+        if epsilon >= self._ceiling:
+            return Bounds(0.0, 0.0, 0.0, "pure")
+        if self._releases == 1:
+            return _delta_bounds(ClosedForm(self.parts[0][0]).log_delta(epsilon), CLOSED_FORM)
+        for built in self._nearest(lambda built: abs(built.epsilon - epsilon) / built.deviation):
+            try:
+                answer = _delta_bounds(built.curve.log_delta(epsilon), built.method)
+            except ArithmeticError:
+                continue
+            if _is_good(answer, built.method):
+                return answer
+        plan = self._plan
+        saddle = saddle_for_epsilon(plan, epsilon)
+        best: Bounds | None = None
+        if not saddle.deviation > 0.0 or saddle.log_delta < _SMALLEST_LOG_DELTA or epsilon > MOST_EPSILON:
+            return self._delta_by_moments(saddle, epsilon)
+        for method, attempt in self._delta_attempts(saddle, epsilon):
+            try:
+                curve = attempt()
+                answer = _delta_bounds(curve.log_delta(epsilon), method)
+            except ArithmeticError:
+                continue
+            self._keep(method, curve, epsilon, math.log(max(answer.estimate, 1e-300)), saddle.deviation)
+            best = answer if best is None else Bounds.intersection(best, answer)
+            if _is_good(best, method):
+                return best
+        wide = self._delta_by_moments(saddle, epsilon)
+        return wide if best is None else Bounds.intersection(best, wide)
+
+    def costs_no_more(self, log_delta: float, epsilon: float) -> bool:
+        """Whether a quick bound shows that epsilon at log delta is at most the one given.
+
+        Worth asking only of many different parts, of which the engines' answer takes long.
+        """
+        if len(self.parts) <= _MANY:
+            return self._ceiling <= epsilon
+        theta = saddle_for_log_delta(self._plan, log_delta).theta
+        return moments.epsilon_above(self.parts, self._plan, theta, log_delta, 0.9999 * epsilon) <= epsilon
+
+    # --- curves that are there already
+
+    def _keep(self, method: str, curve: Curve, epsilon: float, log_delta: float, deviation: float) -> None:
+        theta = 1.0 / max(deviation, 1e-300)
+        self._built = [
+            *self._built[1 - _KEPT :],
+            _Built(method, curve, epsilon, log_delta, -theta, max(deviation, 1e-300)),
+        ]
+
+    def _nearest(self, distance: Callable[[_Built], float]) -> list[_Built]:
+        """The two curves whose last question was nearest."""
+        return sorted(self._built, key=distance)[:2]
+
+    def _epsilon_from_built(self, log_delta: float) -> Bounds | None:
+        """A good answer read off a curve that is there; None where there is none."""
+        for built in self._nearest(lambda built: abs(built.log_delta - log_delta)):
+            start = built.epsilon + (log_delta - built.log_delta) / built.slope
+            try:
+                found = crossing(built.curve, log_delta, start, 2.0 * built.deviation)
+            except ArithmeticError:
+                continue
+            answer = self._as_bounds(found, built.method)
+            if _is_good(answer, built.method):
+                if found.estimate != built.epsilon:
+                    built.slope = (log_delta - built.log_delta) / (found.estimate - built.epsilon)
+                built.epsilon, built.log_delta = found.estimate, log_delta
+                return answer
+        return None
+
+    # --- epsilon
+
+    def _top_atom(self, log_delta: float) -> Bounds | None:
+        """Certified epsilon where every release is Laplace and delta is below the mass of the top atoms.
+
+        A Laplace loss equals its supremum with positive probability. With p the probability that all
+        releases do, and s the sum of the suprema, delta(eps) >= p (1 - e^(eps - s)) and delta(s) = 0. So for
+        a delta far below p, epsilon lies in [s + log(1 - delta/p), s], no wider than about delta/p.
+        """
+        if any(pair.beta != 1.0 or math.isfinite(pair.cut) for pair, _ in self.parts):
+            return None
+        log_mass = 0.0
+        for pair, times in self.parts:
+            up, _, still = survivals(pair, pair.up)
+            log_mass += times * math.log((1.0 - pair.rate) * still + pair.rate * up)
+        share = log_delta - log_mass * (1.0 + 1e-12) + 1e-12
+        if share >= 0.0:
+            return None
+        total = sum(times * pair.supremum for pair, times in self.parts)
+        slack = 4.0 * UNIT_ROUNDOFF * total  # of the sum itself
+        lower = max(total + math.log1p(-math.exp(share)) - slack, 0.0)
+        return Bounds(lower, max(lower, total), total + slack, "top atom")
+
+    def _closed_form_epsilon(self, log_delta: float) -> Bounds:
+        curve = ClosedForm(self.parts[0][0])
+        start = curve.start(log_delta)
+        if start <= 0.0:
+            return Bounds(0.0, 0.0, 0.0, CLOSED_FORM)
+        try:
+            return self._as_bounds(crossing(curve, log_delta, start, 0.1 * start), CLOSED_FORM)
+        except ArithmeticError:
+            pass
+        # so large that neighbouring doubles cannot be told apart: certified points on both sides
+        for share in (1e-12, 1e-9, 1e-6, 1e-3, 0.1):
+            low, high = start * (1.0 - share), start * (1.0 + share)
+            if curve.log_delta(low).lower >= log_delta and curve.log_delta(high).upper <= log_delta:
+                return Bounds(low, start, high, CLOSED_FORM)
+        raise too_large(0.0, about=start)
+
+    def _is_zero(self, log_delta: float) -> bool:
+        """Whether delta at zero, the distance of the two laws in total variation, is certainly no larger."""
+        plan = self._plan
+        with np.errstate(divide="ignore"):
+            singles = np.exp(plan.log_single_deltas(np.zeros(len(self.parts))))
+            rough = math.log(plan.times @ singles + _LEAST_DELTA)
+        if rough <= log_delta + 0.1 and moments.log_total_variation_above(self.parts) <= log_delta:
+            return True
+        at_zero = saddle_for_epsilon(plan, 0.0)
+        if at_zero.log_delta > log_delta + 0.5:  # rough, but clearly above
+            return False
+        try:
+            return contour.draw(self.parts, plan, at_zero).log_delta(0.0).upper <= log_delta
+        except ArithmeticError:
+            return False
+
+    def _attempts(
+        self, saddle: Saddle, log_delta: float
+    ) -> Iterator[tuple[str, Callable[[], tuple[EpsilonSandwich, Curve]]]]:
+        """Ways to an answer, the cheapest first."""
+        planned = saddle.epsilon < 5.0 * MOST_EPSILON  # else no tilt brings delta down to it
+        several = len(self.parts)
+        if planned:
+            yield "contour", partial(self._by_engine, contour.draw, saddle, log_delta)
+        if self._may_be_rare:
+            for name, engine in _ENGINES if several <= _MANY else _ENGINES[:1]:
+                yield f"{name} with rare event", partial(self._with_rare, engine, log_delta)
+        if planned and several <= _MOST_ON_GRID:
+            yield "lattice", partial(self._by_engine, _grid, saddle, log_delta)
+        if planned and several <= _MOST_RARE:
+            yield "contour", partial(self._by_engine, _patient, saddle, log_delta)
+        if self._may_be_rare and several <= _MANY:
+            yield "contour with rare event", partial(self._with_rare, _patient, log_delta)
+
+    def _by_engine(self, engine: Engine, saddle: Saddle, log_delta: float) -> tuple[EpsilonSandwich, Curve]:
+        """Build the engine at the saddle, solve, and build again where it turned out to lie elsewhere."""
+        best: tuple[EpsilonSandwich, Curve] | None = None
+        for _ in range(3):
+            try:
+                curve = engine(self.parts, self._plan, saddle)
+                again = crossing(curve, log_delta, saddle.epsilon, 2.0 * saddle.deviation)
+            except ArithmeticError:
+                if best is None:
+                    raise
+                return best
+            best = (again, curve) if best is None or again.width < best[0].width else best
+            found = best[0]
+            well_placed = abs(found.estimate - saddle.epsilon) <= 0.25 * saddle.deviation
+            if well_placed or found.width <= _GOOD_WIDTH * found.upper:
+                break
+            saddle = saddle_for_epsilon(self._plan, found.estimate)
+        assert best is not None
+        return best
+
+    def _with_rare(self, engine: Engine, log_delta: float) -> tuple[EpsilonSandwich, Curve]:
+        guess = self._rare_guess(log_delta)
+        best: tuple[EpsilonSandwich, Curve] | None = None
+        for margin in (1.3, 1.05, 1.01, 1.001):
+            split = rare.cut(self.parts, self._plan, margin * guess, log_delta)
+            saddle = saddle_for_epsilon(split.plan, guess)
+            try:
+                curve = rare.RareSplit(engine(split.parts, split.plan, saddle), split.rare)
+                again = crossing(curve, log_delta, guess, 0.1 * guess)
+            except ArithmeticError:
+                if best is None:
+                    raise
+                return best
+            before = math.inf if best is None else best[0].width
+            best = (again, curve) if best is None or again.width < before else best
+            now = best[0].width
+            if now <= _FAIR_WIDTH * best[0].upper or (math.isfinite(before) and now > 0.5 * before):
+                break
+            guess = best[0].estimate
+        assert best is not None
+        return best
+
+    def _rare_guess(self, log_delta: float) -> float:
+        if log_delta not in self._rare_guesses:
+            self._rare_guesses[log_delta] = rare.planned_epsilon(self.parts, self._plan, log_delta)
+        return self._rare_guesses[log_delta]
+
+    @cached_property
+    def _rare_guesses(self) -> dict[float, float]:
+        return {}
+
+    def _as_bounds(self, found: EpsilonSandwich, method: str) -> Bounds:
+        """Clip to what is known anyway: no negative epsilon, none beyond the largest loss."""
+        values = (found.lower, found.estimate, found.upper)
+        lower, estimate, upper = (min(max(value, 0.0), self._ceiling) for value in values)
+        return Bounds(lower, estimate, upper, method, found.ledger)
+
+    def _epsilon_with_moments(self, log_delta: float, saddle: Saddle, best: Bounds | None) -> Bounds:
+        upper = min(self._ceiling, moments.epsilon_above(self.parts, self._plan, saddle.theta, log_delta))
+        lower = min(moments.epsilon_below(self.parts, self._plan, log_delta), upper)
+        if best is None and upper > MOST_EPSILON and saddle.epsilon > MOST_EPSILON:
+            raise too_large(lower, about=saddle.epsilon)
+        wide = Bounds(lower, min(max(saddle.epsilon, lower), upper), upper, "moments", ErrorLedger())
+        return wide if best is None else Bounds.intersection(best, wide)
+
+    # --- delta
+
+    def _delta_attempts(self, saddle: Saddle, epsilon: float) -> Iterator[tuple[str, Callable[[], Curve]]]:
+        several = len(self.parts)
+        yield "contour", partial(contour.draw, self.parts, self._plan, saddle)
+        if self._may_be_rare and epsilon < 600.0:
+            for name, engine in _ENGINES if several <= _MANY else _ENGINES[:1]:
+                yield f"{name} with rare event", partial(self._rare_curve, engine, epsilon)
+        if several <= _MOST_ON_GRID:
+            yield "lattice", partial(_grid, self.parts, self._plan, saddle)
+        if several <= _MOST_RARE:
+            yield "contour", partial(_patient, self.parts, self._plan, saddle)
+
+    def _rare_curve(self, engine: Engine, epsilon: float) -> Curve:
+        guess = max(epsilon, 1e-14)
+        split = rare.cut(self.parts, self._plan, guess, saddle_for_epsilon(self._plan, guess).log_delta)
+        saddle = saddle_for_epsilon(split.plan, guess)
+        return rare.RareSplit(engine(split.parts, split.plan, saddle), split.rare)
+
+    def _delta_by_moments(self, saddle: Saddle, epsilon: float) -> Bounds:
+        log_upper = min(moments.log_total_variation_above(self.parts), 0.0)
+        log_upper = min(log_upper, moments.log_delta_above(self.parts, self._plan, saddle.theta, epsilon))
+        upper = _raised(log_upper)
+        lower = min(math.exp(moments.log_delta_below(self.parts, self._plan, epsilon)), upper)
+        return Bounds(lower, min(max(math.exp(min(saddle.log_delta, 0.0)), lower), upper), upper, "moments")
 
 
 def _grid(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Curve:
     # the estimate is far better than the width; few releases are cheap, and get it to eight digits
-    width = 1e-7 if _releases(parts) < 20 else 5e-7
+    width = 1e-7 if sum(times for _, times in parts) < 20 else 5e-7
     return lattice.build(parts, plan, saddle, width * max(saddle.theta * saddle.epsilon, 1e-2))
 
 
@@ -68,225 +373,9 @@ def _patient(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Curve:
 _ENGINES: tuple[tuple[str, Engine], ...] = (("contour", contour.draw), ("lattice", _grid))
 
 
-def epsilon_of(parts: Parts, target: float) -> Bounds:
-    """Epsilon of one direction at log delta = target.
-
-    Raises:
-        ValueError: epsilon would exceed what is computed.
-    """
-    ceiling = largest_loss(parts)
-    best = top_atom.epsilon_bounds(parts, target)
-    if best is not None and best.width <= _GOOD_WIDTH * best.upper:
-        return best
-    if _releases(parts) == 1:
-        curve = ClosedForm(parts[0][0])
-        start = curve.start(target)
-        if start <= 0.0:
-            return Bounds(0.0, 0.0, 0.0, CLOSED_FORM)
-        try:
-            return _as_bounds(crossing(curve, target, start, 0.1 * start), CLOSED_FORM, ceiling)
-        except ArithmeticError:
-            return _around(curve, target, start)
-    plan = TiltPlan.of(parts)
-    saddle = saddle_for_log_delta(plan, target)
-    if saddle.epsilon < saddle.deviation and _is_zero(parts, plan, target):
-        return Bounds(0.0, 0.0, 0.0, "total variation")
-    if saddle.epsilon > MOST_EPSILON and (least := moments.epsilon_below(parts, plan, target)) > MOST_EPSILON:
-        raise ValueError(too_much("epsilon at this delta", Bounds(least, least, least, "moments")))
-    for name, attempt in _attempts(parts, plan, saddle, target):
-        try:
-            found = attempt()
-        except ArithmeticError:
-            continue
-        answer = _as_bounds(found, name, ceiling)
-        best = answer if best is None else _both(best, answer)
-        good = (_GOOD_WIDTH if name == "contour" else _FAIR_WIDTH) * best.upper
-        if best.width <= good and math.isfinite(good):
-            return best
-    return _with_moments(parts, plan, target, ceiling, best)
-
-
-def _around(curve: ClosedForm, target: float, start: float) -> Bounds:
-    """Certified points on both sides of an epsilon so large that its neighbours cannot be told apart."""
-    for share in (1e-12, 1e-9, 1e-6, 1e-3, 0.1):
-        low, high = start * (1.0 - share), start * (1.0 + share)
-        if curve.log_delta(low).lower >= target and curve.log_delta(high).upper <= target:
-            return Bounds(low, start, high, CLOSED_FORM)
-    raise ValueError(too_much("epsilon at this delta", None, about=start))
-
-
-def costs_no_more(parts: Parts, target: float, epsilon: float) -> bool:
-    """Whether a quick bound shows that one direction costs at most `epsilon` at log delta = target.
-
-    Worth asking only of many different parts, of which the engines' answer takes long.
-    """
-    if len(parts) <= _MANY:
-        return largest_loss(parts) <= epsilon
-    plan = TiltPlan.of(parts)
-    saddle = saddle_for_log_delta(plan, target)
-    return moments.epsilon_above(parts, plan, saddle.theta, target, 0.9999 * epsilon) <= epsilon
-
-
-def _is_zero(parts: Parts, plan: TiltPlan, target: float) -> bool:
-    """Whether delta at zero, the distance of the two laws in total variation, is certainly small enough."""
-    with np.errstate(divide="ignore"):
-        rough = math.log(plan.times @ np.exp(plan.log_single_deltas(np.zeros(len(parts)))) + _LEAST_DELTA)
-    if rough <= target + 0.1 and moments.log_total_variation_above(parts) <= target:
-        return True
-    at_zero = saddle_for_epsilon(plan, 0.0)
-    if at_zero.log_delta > target + 0.5:  # rough, but clearly above
-        return False
-    try:
-        return contour.draw(parts, plan, at_zero).log_delta(0.0).upper <= target
-    except ArithmeticError:
-        return False
-
-
-def _attempts(
-    parts: Parts, plan: TiltPlan, saddle: Saddle, target: float
-) -> Iterator[tuple[str, Callable[[], EpsilonSandwich]]]:
-    """Ways to an answer, the cheapest first."""
-    planned = saddle.epsilon < 5.0 * MOST_EPSILON  # else no tilt of the whole loss brings delta down to it
-    may_be_rare = _may_be_rare(parts)
-    guess = cache(partial(rare.planned_epsilon, parts, plan, target))
-    if planned:
-        yield "contour", partial(_by_engine, contour.draw, parts, plan, saddle, target)
-    if may_be_rare:
-        for name, engine in _ENGINES if len(parts) <= _MANY else _ENGINES[:1]:
-            yield f"{name} with rare event", partial(_with_rare, engine, parts, plan, target, guess)
-    if planned and len(parts) <= _MOST_ON_GRID:
-        yield "lattice", partial(_by_engine, _grid, parts, plan, saddle, target)
-    if planned and len(parts) <= _MOST_RARE:
-        yield "contour", partial(_by_engine, _patient, parts, plan, saddle, target)
-    if may_be_rare and len(parts) <= _MANY:
-        yield "contour with rare event", partial(_with_rare, _patient, parts, plan, target, guess)
-
-
-def _may_be_rare(parts: Parts) -> bool:
-    """Whether a large loss can be much rarer than a small one: sampled, and tails not Laplace."""
-    return len(parts) <= _MOST_RARE and any(
-        pair.rate < 1.0 and pair.up > 0.0 and pair.beta > 1.0 for pair, _ in parts
-    )
-
-
-def _with_rare(
-    engine: Engine, parts: Parts, plan: TiltPlan, target: float, planned: Callable[[], float]
-) -> EpsilonSandwich:
-    guess = planned()
-    found: EpsilonSandwich | None = None
-    for margin in (1.3, 1.05, 1.01, 1.001):
-        split = rare.cut(parts, plan, margin * guess, target)
-        saddle = saddle_for_epsilon(split.plan, guess)
-        try:
-            curve = rare.RareSplit(engine(split.parts, split.plan, saddle), split.rare)
-            again = crossing(curve, target, guess, 0.1 * guess)
-        except ArithmeticError:
-            if found is None:
-                raise
-            return found
-        before = math.inf if found is None else found.upper - found.lower
-        found = again if found is None or again.upper - again.lower < before else found
-        now = found.upper - found.lower
-        if now <= _FAIR_WIDTH * found.upper or (math.isfinite(before) and now > 0.5 * before):
-            break
-        guess = found.estimate
-    assert found is not None
-    return found
-
-
-def _by_engine(
-    engine: Engine, parts: Parts, plan: TiltPlan, saddle: Saddle, target: float
-) -> EpsilonSandwich:
-    """Build the engine at the saddle, solve, and build again where it turned out to lie elsewhere."""
-    found: EpsilonSandwich | None = None
-    for _ in range(3):
-        try:
-            curve = engine(parts, plan, saddle)
-            again = crossing(curve, target, saddle.epsilon, 2.0 * saddle.deviation)
-        except ArithmeticError:
-            if found is None:
-                raise
-            return found
-        found = again if found is None or again.upper - again.lower < found.upper - found.lower else found
-        well_placed = abs(found.estimate - saddle.epsilon) <= 0.25 * saddle.deviation
-        if well_placed or found.upper - found.lower <= _GOOD_WIDTH * found.upper:
-            break
-        saddle = saddle_for_epsilon(plan, found.estimate)
-    assert found is not None
-    return found
-
-
-def _as_bounds(found: EpsilonSandwich, method: str, ceiling: float) -> Bounds:
-    """Clip to what is known anyway: no negative epsilon, none beyond the largest loss."""
-    lower, estimate, upper = (min(max(v, 0.0), ceiling) for v in (found.lower, found.estimate, found.upper))
-    return Bounds(lower, estimate, upper, method, found.ledger)
-
-
-def _both(one: Bounds, other: Bounds) -> Bounds:
-    """The intersection of two certified answers to the same question."""
-    head = one if one.width <= other.width else other
-    lower, upper = max(one.lower, other.lower), min(one.upper, other.upper)
-    return Bounds(lower, min(max(head.estimate, lower), upper), upper, head.method, head.ledger)
-
-
-def _with_moments(parts: Parts, plan: TiltPlan, target: float, ceiling: float, best: Bounds | None) -> Bounds:
-    saddle = saddle_for_log_delta(plan, target)
-    upper = min(ceiling, moments.epsilon_above(parts, plan, saddle.theta, target))
-    lower = min(moments.epsilon_below(parts, plan, target), upper)
-    if best is None and upper > MOST_EPSILON and saddle.epsilon > MOST_EPSILON:
-        raise ValueError(too_much("epsilon at this delta", None, about=saddle.epsilon))
-    wide = Bounds(lower, min(max(saddle.epsilon, lower), upper), upper, "moments", ErrorLedger())
-    return wide if best is None else _both(best, wide)
-
-
-def delta_of(parts: Parts, epsilon: float) -> Bounds:
-    """delta of one direction."""
-    if epsilon >= largest_loss(parts):
-        return Bounds(0.0, 0.0, 0.0, "pure")
-    if _releases(parts) == 1:
-        return _delta_bounds(ClosedForm(parts[0][0]).log_delta(epsilon), CLOSED_FORM)
-    plan = TiltPlan.of(parts)
-    saddle = saddle_for_epsilon(plan, epsilon)
-    best: Bounds | None = None
-    if not saddle.deviation > 0.0 or saddle.log_delta < _SMALLEST_LOG_DELTA or epsilon > MOST_EPSILON:
-        return _delta_by_moments(parts, plan, saddle, epsilon)
-    for name, attempt in _delta_attempts(parts, plan, saddle, epsilon):
-        try:
-            answer = _delta_bounds(attempt().log_delta(epsilon), name)
-        except ArithmeticError:
-            continue
-        best = answer if best is None else _both(best, answer)
-        if best.width <= (_GOOD_WIDTH if name == "contour" else _FAIR_WIDTH) * best.upper < math.inf:
-            return best
-    wide = _delta_by_moments(parts, plan, saddle, epsilon)
-    return wide if best is None else _both(best, wide)
-
-
-def _delta_by_moments(parts: Parts, plan: TiltPlan, saddle: Saddle, epsilon: float) -> Bounds:
-    log_upper = min(moments.log_total_variation_above(parts), 0.0)
-    log_upper = min(log_upper, moments.log_delta_above(parts, plan, saddle.theta, epsilon))
-    upper = _raised(log_upper)
-    lower = min(math.exp(moments.log_delta_below(parts, plan, epsilon)), upper)
-    return Bounds(lower, min(max(math.exp(min(saddle.log_delta, 0.0)), lower), upper), upper, "moments")
-
-
-def _delta_attempts(
-    parts: Parts, plan: TiltPlan, saddle: Saddle, epsilon: float
-) -> Iterator[tuple[str, Callable[[], Curve]]]:
-    yield "contour", lambda: contour.draw(parts, plan, saddle)
-    if _may_be_rare(parts) and epsilon < 600.0:
-        for name, engine in _ENGINES if len(parts) <= _MANY else _ENGINES[:1]:
-            yield f"{name} with rare event", partial(_rare_curve, engine, parts, plan, epsilon)
-    if len(parts) <= _MOST_ON_GRID:
-        yield "lattice", lambda: _grid(parts, plan, saddle)
-    if len(parts) <= _MOST_RARE:
-        yield "contour", lambda: _patient(parts, plan, saddle)
-
-
-def _rare_curve(engine: Engine, parts: Parts, plan: TiltPlan, epsilon: float) -> Curve:
-    guess = max(epsilon, 1e-14)
-    split = rare.cut(parts, plan, guess, saddle_for_epsilon(plan, guess).log_delta)
-    return rare.RareSplit(engine(split.parts, split.plan, saddle_for_epsilon(split.plan, guess)), split.rare)
+def _is_good(found: Bounds, method: str) -> bool:
+    good = (_GOOD_WIDTH if method == "contour" else _FAIR_WIDTH) * found.upper
+    return found.width <= good < math.inf
 
 
 def _delta_bounds(found: LogDelta, method: str) -> Bounds:

@@ -7,18 +7,17 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from ggdp import arguments
-from ggdp.accounting import profile as questions
 from ggdp.accounting.bounds import Bounds
-from ggdp.accounting.budget import LEAST_DELTA, MOST_DELTA, MOST_EPSILON, Budget
+from ggdp.accounting.engines.curve import MOST_EPSILON
 from ggdp.accounting.engines.tilt import planned_epsilon
 from ggdp.accounting.integer_search import largest_that_fits
 from ggdp.accounting.ledger import state as ledger_format
-from ggdp.accounting.ledger.state import Counts, total_of
-from ggdp.accounting.steps import is_described
-from ggdp.accounting.vectors import routes as vector
-from ggdp.errors import BudgetExceededError, CannotCertifyError
+from ggdp.accounting.ledger.state import LEAST_DELTA, MOST_DELTA, Budget, Counts, total_of
+from ggdp.accounting.profile import PrivacyProfile, account
+from ggdp.accounting.steps import steps_of
+from ggdp.errors import BudgetExceededError, CannotCertifyError, EpsilonTooLargeError
 from ggdp.mechanisms import Adjacency, Composed, Mechanism
-from ggdp.privacy_loss.dominating import MOST_TIMES, directions
+from ggdp.privacy_loss.dominating import MOST_TIMES
 
 __all__ = ["Accountant", "Budget", "BudgetExceededError"]
 
@@ -62,12 +61,12 @@ class Accountant:
     >>> from ggdp import AdditiveNoise, Gaussian, PoissonSampled
     >>> step = PoissonSampled(AdditiveNoise(Gaussian(std=1.0)), rate=0.01)
     >>> ledger = Accountant(epsilon=2.0, delta=1e-6)
-    >>> ledger.spend(step, count=500)
+    >>> ledger.spend(step, times=500)
     >>> round(ledger.epsilon(delta=1e-6).upper, 6)
     1.580332
     >>> ledger.remaining(step)
     374
-    >>> ledger.can_afford(step, count=375)
+    >>> ledger.can_afford(step, times=375)
     False
     """
 
@@ -84,7 +83,8 @@ class Accountant:
         self._counts: Counts = {}
         self._cleared: Counts = {}  # counts certified to fit the budget: so does every ledger below them
         self._ahead = _FIRST_BLOCK  # how many further steps the next certificate tries to cover
-        self._answers: dict[tuple[str, float], Bounds] = {}  # of the present state
+        self._profile: PrivacyProfile | None = None  # of the present state, once it was asked about
+        self._answers: dict[tuple[str, float], Bounds] = {}  # likewise
         self._floors: dict[tuple[str, float], float] = {}  # upper bounds reported so far
 
     @property
@@ -115,14 +115,14 @@ class Accountant:
         recorded = f"{releases} releases of {kinds} mechanisms"
         return f"<Accountant({budget}adjacency={self._adjacency.value!r}): {recorded}>"
 
-    def step(self, mechanism: Mechanism, count: int = 1) -> None:
-        """Record that `mechanism` was released `count` times, whatever the budget says.
+    def step(self, mechanism: Mechanism, times: int = 1) -> None:
+        """Record that `mechanism` was released `times` times, whatever the budget says.
 
         Raises:
             ValueError: The accountant does not cover the mechanism; nothing is recorded.
         """
         with self._lock:
-            self._record(self._with(mechanism, count))
+            self._record(self._with(mechanism, times))
 
     def epsilon(self, *, delta: float) -> Bounds:
         """The epsilon of everything recorded, at `delta`; exactly 0 while nothing is."""
@@ -136,22 +136,22 @@ class Accountant:
         with self._lock:
             return self._answer("delta", epsilon)
 
-    def can_afford(self, mechanism: Mechanism, count: int = 1) -> bool:
+    def can_afford(self, mechanism: Mechanism, times: int = 1) -> bool:
         """Whether `spend` with the same arguments would record."""
         with self._lock:
-            return self._fits_budget(self._with(mechanism, count), mechanism)
+            return self._fits_budget(self._with(mechanism, times), mechanism)
 
-    def spend(self, mechanism: Mechanism, count: int = 1) -> None:
-        """Record `count` releases of `mechanism` if the budget allows all of them; call before releasing.
+    def spend(self, mechanism: Mechanism, times: int = 1) -> None:
+        """Record `times` releases of `mechanism` if the budget allows all of them; call before releasing.
 
         Raises:
             BudgetExceededError: It does not, or that it does cannot be certified; nothing is recorded.
             ValueError: There is no budget, or the accountant does not cover the mechanism.
         """
         with self._lock:
-            after = self._with(mechanism, count)
+            after = self._with(mechanism, times)
             if not self._fits_budget(after, mechanism):
-                raise BudgetExceededError(mechanism, count, self._required_budget())
+                raise BudgetExceededError(mechanism, times, self._required_budget())
             self._record(after)
 
     def remaining(
@@ -205,7 +205,7 @@ class Accountant:
         return merged
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything as plain data that `json.dumps` takes, in version 1 of the format."""
+        """Everything as plain data that `json.dumps` takes, in version 2 of the format."""
         with self._lock:
             return ledger_format.describe(self._counts, self._budget, self._adjacency)
 
@@ -224,10 +224,10 @@ class Accountant:
                 "Accountant.from_state_dict(state) takes both from the state"
             )
         if counts:
-            questions.check(Composed(counts.items()), adjacency)
+            steps_of(Composed(counts.items()), adjacency)  # refuses what the accountant does not cover
         with self._lock:
             self._counts, self._cleared, self._ahead = counts, {}, _FIRST_BLOCK
-            self._answers, self._floors = {}, {}
+            self._answers, self._floors, self._profile = {}, {}, None
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Any]) -> Self:
@@ -244,28 +244,35 @@ class Accountant:
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self).from_state_dict, (self.state_dict(),)  # a lock does not travel
 
-    def _with(self, mechanism: Mechanism, count: int) -> Counts:
-        """The ledger after `count` further releases."""
-        added = Composed(mechanism, times=arguments.whole("count", count))
+    def _with(self, mechanism: Mechanism, times: int) -> Counts:
+        """The ledger after `times` further releases."""
+        added = Composed(mechanism, times=arguments.whole("times", times))
         after = dict(self._counts)
-        for step, times in added.parts:
+        for step, count in added.parts:
             if step not in after:
-                questions.check(step, self._adjacency)
-            after[step] = after.get(step, 0) + times
+                steps_of(step, self._adjacency)  # refuses what the accountant does not cover
+            after[step] = after.get(step, 0) + count
         return after
 
     def _record(self, after: Counts) -> None:
-        self._counts, self._answers = after, {}
+        self._counts, self._answers, self._profile = after, {}, None
 
     def _answer(self, kind: str, at: float) -> Bounds:
         """The answer for the present state, from the cache or the engines; never below an earlier one."""
         question = (kind, at)
         if question not in self._answers:
-            found = self._clipped(kind, at, _ask(self._counts, kind, at, self._adjacency))
+            found = self._clipped(kind, at, self._ask(kind, at))
             floor = max(found.upper, self._floors.get(question, 0.0))
             self._floors[question] = floor
             self._answers[question] = Bounds(found.lower, found.estimate, floor, found.method, found.ledger)
         return self._answers[question]
+
+    def _ask(self, kind: str, at: float) -> Bounds:
+        if not self._counts:
+            return Bounds(0.0, 0.0, 0.0, "nothing released")
+        if self._profile is None:
+            self._profile = account(Composed(self._counts.items()), adjacency=self._adjacency)
+        return self._profile.epsilon(delta=at) if kind == "epsilon" else self._profile.delta(epsilon=at)
 
     def _clipped(self, kind: str, at: float, found: Bounds) -> Bounds:
         """Where the ledger is certified to be within its budget, the budget is an upper bound too."""
@@ -317,16 +324,14 @@ class Accountant:
 
     def _plan(self, counts_of: Callable[[int], Counts], budget: Budget) -> Callable[[int], float] | None:
         """What `_log_excess` is about, at next to no cost; None where there is no plan for it."""
-        mechanism = Composed(counts_of(1).items())
-        if min(budget.delta, budget.epsilon) == 0.0 or is_described(mechanism):
-            return None
-        if not vector.has_worst_shifts(mechanism, self._adjacency):
+        steps = steps_of(Composed(counts_of(1).items()), self._adjacency)
+        if min(budget.delta, budget.epsilon) == 0.0 or steps.described or not steps.have_worst_shifts:
             return None
         log_delta = math.log(budget.delta)
 
         def planned(count: int) -> float:
-            worst = directions(Composed(counts_of(count).items()), self._adjacency)
-            epsilon = max(planned_epsilon(parts, log_delta) for parts in worst)
+            steps = steps_of(Composed(counts_of(count).items()), self._adjacency)
+            epsilon = max(planned_epsilon(parts, log_delta) for parts in steps.pairs())
             return math.log(epsilon / budget.epsilon) if epsilon > 0.0 else -math.inf
 
         return planned
@@ -335,33 +340,20 @@ class Accountant:
         """log of certified epsilon over the budget's; positive where that is exceeded, or not certified."""
         if not counts:
             return -math.inf
-        upper = (
-            self._pure_epsilon(counts) if budget.delta == 0.0 else self._epsilon_above(counts, budget.delta)
-        )
+        upper = self._epsilon_above(counts, budget.delta)
         if upper <= budget.epsilon:  # decided here: a ratio rounds
             return min(math.log(upper / budget.epsilon), 0.0) if upper > 0.0 else -math.inf
         return max(math.log(upper / budget.epsilon), 5e-324) if budget.epsilon > 0.0 else math.inf
 
     def _epsilon_above(self, counts: Counts, delta: float) -> float:
+        """A certified upper bound of epsilon; infinite where there is none."""
+        profile = account(Composed(counts.items()), adjacency=self._adjacency)
+        if delta == 0.0:
+            return profile.largest_loss()[1]
         try:
-            return _ask(counts, "epsilon", delta, self._adjacency).upper
-        except (
-            CannotCertifyError,
-            ValueError,
-        ):  # the arguments are checked: epsilon exceeds what is computed
+            return profile.epsilon(delta=delta).upper
+        except (CannotCertifyError, EpsilonTooLargeError):
             return math.inf
-
-    def _pure_epsilon(self, counts: Counts) -> float:
-        return questions.largest_loss_of(Composed(counts.items()), self._adjacency)
-
-
-def _ask(counts: Counts, kind: str, at: float, adjacency: Adjacency) -> Bounds:
-    if not counts:
-        return Bounds(0.0, 0.0, 0.0, "nothing released")
-    mechanism = Composed(counts.items())
-    if kind == "epsilon":
-        return questions.epsilon(mechanism, delta=at, adjacency=adjacency)
-    return questions.delta(mechanism, epsilon=at, adjacency=adjacency)
 
 
 def _below(counts: Counts, others: Counts) -> bool:

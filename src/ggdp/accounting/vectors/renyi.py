@@ -27,14 +27,16 @@ By joint convexity e^{gain_a(M || M')} is also at most 1 - q + q e^g, g the gain
 """
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from ggdp import arguments
 from ggdp.accounting.bounds import Bounds
-from ggdp.mechanisms import AdditiveNoise, Adjacency, Mechanism, PoissonSampled
+from ggdp.accounting.steps import NoiseStep, Vote, steps_of
+from ggdp.mechanisms import AdditiveNoise, Adjacency, Mechanism
 from ggdp.numerics import Array
-from ggdp.privacy_loss.dominating import Sizes, checked_steps, directions, worst_shift
+from ggdp.privacy_loss.dominating import Sizes, worst_shift
 from ggdp.privacy_loss.renyi_divergence import LARGEST_GAIN, PROVED_ERROR, SLACK, gains, sampled_gain
 from ggdp.privacy_loss.worst_split import ORDERS, known_gains, worst_gains
 
@@ -44,14 +46,14 @@ _HOELDER = (1.01, 1.03, 1.07, 1.15, 1.25, 1.4, 1.7, 2.0, 2.5, 3.5, 6.0, 12.0)
 
 
 def renyi_divergence(
-    mechanism: Mechanism, order: float, *, adjacency: Adjacency = Adjacency.ADD_REMOVE
+    mechanism: Mechanism | Vote, order: float, *, adjacency: Adjacency | None = None
 ) -> Bounds:
     """The largest Renyi divergence of an order > 1 between the outputs on neighbouring data.
 
     Args:
         mechanism: what is released.
         order: in (1, 10^4].
-        adjacency: which datasets are neighbours.
+        adjacency: which datasets are neighbours; ADD_REMOVE if left out.
 
     Guarantees:
         lower <= truth <= upper. For numbers and known worst shifts, sampled or not, at every order and for
@@ -63,11 +65,18 @@ def renyi_divergence(
     1.0
     """
     order = arguments.real("order", order, above=1.0, most=MOST_ORDER)
-    adjacency = Adjacency(adjacency)
+    steps = steps_of(mechanism, adjacency)
+    if steps.described:
+        raise ValueError(
+            "mechanism must be of type AdditiveNoise here, got "
+            f"{type(steps.described[0].release).__name__}; Renyi divergences of described releases are not "
+            "computed, epsilon and delta are"
+        )
+    direction = steps.directions[0]  # removing a record costs no less than adding it
     low = high = 0.0
-    for step, rate, times in checked_steps(mechanism, adjacency):
-        below, above = _gain_bounds(step, rate, adjacency, order)
-        low, high = low + times * below, high + times * above
+    for step in steps.noisy:
+        below, above = _gain_bounds(step, direction, order)
+        low, high = low + step.times * below, high + step.times * above
     if math.isinf(high):
         raise ValueError(
             f"order must be smaller for a divergence that can be computed, got {order:g}, at which it is "
@@ -78,55 +87,48 @@ def renyi_divergence(
     return Bounds(low, 0.5 * (low + high) if exact else high, high, "exact" if exact else "bound")
 
 
-def _gain_bounds(step: AdditiveNoise, rate: float, adjacency: Adjacency, order: float) -> tuple[float, float]:
-    """Gain of one step at one order, from below and from above."""
-    worst = worst_shift(step, rate, adjacency)
+def _gain_bounds(step: NoiseStep, direction: Adjacency, order: float) -> tuple[float, float]:
+    """Gain of one release of a step at one order, from below and from above."""
+    worst = step.worst_shift
     if worst is None:
-        return 0.0, _tabled(step, rate, adjacency, order)
-    if rate == 1.0:
-        sizes = worst.sizes
-        if adjacency is Adjacency.REPLACE and step.dimension == 1 and step.shift is None:
-            sizes = tuple((2.0 * size, count) for size, count in sizes)
-        exact = float(_unsampled(step, sizes, np.array([order]))[0])
+        return 0.0, _tabled(step, direction, order)
+    if step.rate == 1.0:
+        exact = float(_unsampled(step, worst.sizes, np.array([order]))[0])
         return exact, exact
-    low, high = _by_quadrature(step, rate, adjacency, order)
+    low, high = _by_quadrature(step, direction, order)
     if high <= low * (1.0 + PROVED_ERROR):
         return low, high
     top = math.ceil(order)
-    if adjacency is Adjacency.REPLACE or top > _MOST_WHOLE_ORDER:
-        above = _tabled(step, rate, adjacency, order)
+    if direction is Adjacency.REPLACE or top > _MOST_WHOLE_ORDER:
+        above = _tabled(step, direction, order)
         return min(low, above), min(high, above)
     inner = _unsampled(step, worst.sizes, np.arange(2.0, top + 1.0))
-    above = amplified(inner, top, rate)
-    if top == order and adjacency is not Adjacency.ADD:
+    above = amplified(inner, top, step.rate)
+    if top == order and direction is not Adjacency.ADD:
         return above, above
-    below = amplified(inner, top - 1, rate) if top > 2 else 0.0
+    below = amplified(inner, top - 1, step.rate) if top > 2 else 0.0
     share = order - (top - 1.0)
     chord = (1.0 - share) * below + share * above
     return min(low, chord), min(high, chord)
 
 
-def _unsampled(step: AdditiveNoise, sizes: Sizes, orders: Array) -> Array:
-    found = [count * gains(step.noise.beta, orders, size, math.inf) for size, count in sizes]
+def _unsampled(step: NoiseStep, sizes: Sizes, orders: Array) -> Array:
+    found = [count * gains(step.noise.noise.beta, orders, size, math.inf) for size, count in sizes]
     return np.asarray(np.sum(found, axis=0))
 
 
-def _tabled(step: AdditiveNoise, rate: float, adjacency: Adjacency, order: float) -> float:
+def _tabled(step: NoiseStep, direction: Adjacency, order: float) -> float:
     """An upper bound by chords between the orders of the list."""
-    table = sampled_gains(*worst_step(step, rate, adjacency))
+    table = sampled_gains(*worst_step(step, direction))
     return float(np.interp(order, [1.0, *ORDERS], [0.0, *table], right=math.inf))
 
 
-def _by_quadrature(
-    step: AdditiveNoise, rate: float, adjacency: Adjacency, order: float
-) -> tuple[float, float]:
+def _by_quadrature(step: NoiseStep, direction: Adjacency, order: float) -> tuple[float, float]:
     """Bounds by the integral over the dominating pair; anything, where it cannot be certified.
 
-    That pair's shift is one that the step allows, so its gain is the largest one. Removing a record costs no
-    less than adding it.
+    That pair's shift is one that the step allows, so its gain is the largest one.
     """
-    direction = Adjacency.REMOVE if adjacency is Adjacency.ADD_REMOVE else adjacency
-    ((pair, _),) = directions(PoissonSampled(step, rate), direction)[0]
+    ((pair, _),) = step.pairs(direction)
     try:
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is not certified
             return sampled_gain(pair, order)
@@ -134,28 +136,28 @@ def _by_quadrature(
         return 0.0, math.inf
 
 
-def worst_step_gains(step: AdditiveNoise, rate: float, adjacency: Adjacency) -> Array:
-    """An upper bound, at each of `ORDERS`, of one step's gain before sampling, whatever the record and the
-    direction; with sampling, and a record replaced, of either one against none."""
-    worst = worst_shift(step, rate, adjacency)
-    unit = step.sensitivity / step.noise.scale
-    double = 2.0 if adjacency is Adjacency.REPLACE and rate == 1.0 else 1.0
+def worst_step_gains(noise: AdditiveNoise, rate: float) -> Array:
+    """An upper bound, at each of `ORDERS`, of the gain of one release before sampling, whatever the record
+    and the direction."""
+    worst = worst_shift(noise, rate)
+    unit = noise.sensitivity / noise.noise.scale
     if worst is not None:
-        once = double if step.dimension == 1 and step.shift is None else 1.0  # the others are doubled already
-        return known_gains(step.noise.beta, tuple((once * size, count) for size, count in worst.sizes))
-    if step.shift is not None:
+        return known_gains(noise.noise.beta, worst.sizes)
+    if noise.shift is not None:
         return known_gains(
-            step.noise.beta, tuple((abs(value) * unit, count) for value, count in step.shift if value)
+            noise.noise.beta, tuple((abs(value) * unit, count) for value, count in noise.shift if value)
         )
-    return worst_gains(step.noise.beta, double * unit, step.p, float(step.dimension))
+    return worst_gains(noise.noise.beta, unit, noise.p, float(noise.dimension))
 
 
-def worst_step(step: AdditiveNoise, rate: float, adjacency: Adjacency) -> tuple[Array, float]:
+def worst_step(step: NoiseStep, direction: Adjacency) -> tuple[Array, float]:
     """An upper bound of a step's gain at `ORDERS`, and the rate at which it is still to be sampled."""
-    if rate == 1.0 or adjacency is not Adjacency.REPLACE:
-        return worst_step_gains(step, rate, adjacency), rate
-    either = replaced_gains(worst_step_gains(step, rate, adjacency), rate)
-    return np.minimum(either, _mixed(worst_step_gains(step, 1.0, adjacency), rate)), 1.0
+    gains_of_either = worst_step_gains(step.noise, step.rate)
+    if step.rate == 1.0 or direction is not Adjacency.REPLACE:
+        return gains_of_either, step.rate
+    apart = replace(step.noise, sensitivity=2.0 * step.noise.sensitivity)  # the two records' own distance
+    either = replaced_gains(gains_of_either, step.rate)
+    return np.minimum(either, _mixed(worst_step_gains(apart, 1.0), step.rate)), 1.0
 
 
 def replaced_gains(unsampled: Array, rate: float) -> Array:

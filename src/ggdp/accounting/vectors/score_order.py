@@ -19,11 +19,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from ggdp.accounting.steps import Steps
 from ggdp.distributions import Gaussian
-from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, Mechanism, PoissonSampled
+from ggdp.mechanisms import AdditiveNoise, Adjacency
 from ggdp.mechanisms.additive_noise import matched_exponent
-from ggdp.mechanisms.composed import Step
-from ggdp.privacy_loss.dominating import NOISE_MULTIPLIER, worst_shift
+from ggdp.privacy_loss.dominating import NOISE_MULTIPLIER
 from ggdp.privacy_loss.matched_norm import LEAST_BETA, MOST_BETA, domination, own_norm_stretch
 
 NAME, GAUSSIAN = "score order", "gaussian"
@@ -33,65 +33,56 @@ _MOST_REPLACED = 50.0
 
 @dataclass(frozen=True)
 class OneNumber:
-    """A mechanism of numbers that dominates one of vectors.
+    """Releases of numbers that dominate releases of vectors.
 
     Attributes:
-        mechanism: the vectors replaced by numbers.
-        delta: what its delta has to be raised by.
+        steps: the vectors replaced by numbers.
+        delta: what their delta has to be raised by.
         exact: whether no sensitivity had to grow, but by next to nothing.
         largest_epsilon: up to which `delta` is enough.
     """
 
-    mechanism: Mechanism
+    steps: Steps
     delta: float
     exact: bool
     largest_epsilon: float = math.inf
 
 
-def one_number(mechanism: Mechanism, adjacency: Adjacency) -> OneNumber | None:
-    """The mechanism with every vector that has no worst shift made a number; None where that is not proved,
-    or of no use."""
-    return _replaced(mechanism, adjacency, _number)
+def one_number(steps: Steps) -> OneNumber | None:
+    """Every vector that has no worst shift made a number; None where that is not proved, or of no use."""
+    return _replaced(steps, _number)
 
 
-def gaussian(mechanism: Mechanism, adjacency: Adjacency) -> OneNumber | None:
-    """The mechanism with every vector that has no worst shift made a number with Gaussian noise; None where
-    one has noise of beta > 2."""
-    return _replaced(mechanism, adjacency, _gaussian_number)
+def gaussian(steps: Steps) -> OneNumber | None:
+    """Every vector that has no worst shift made a number with Gaussian noise; None where one has noise of
+    beta > 2."""
+    return _replaced(steps, _gaussian_number)
 
 
 Number = tuple[AdditiveNoise, float, bool]
 """One number in place of a vector, the delta that costs, and whether it is exact."""
 
 
-def _replaced(
-    mechanism: Mechanism,
-    adjacency: Adjacency,
-    number_for: Callable[[AdditiveNoise, float, Adjacency], Number | None],
-) -> OneNumber | None:
-    parts = mechanism.parts if isinstance(mechanism, Composed) else ((mechanism, 1),)
-    found: list[tuple[Step, int]] = []
+def _replaced(steps: Steps, number_for: Callable[[AdditiveNoise], Number | None]) -> OneNumber | None:
+    noisy = []
     spent, all_exact, largest = 0.0, True, math.inf
-    for step, times in parts:
-        noise, rate = (step.mechanism, step.rate) if isinstance(step, PoissonSampled) else (step, 1.0)
-        if not isinstance(noise, AdditiveNoise):
-            return None
-        if worst_shift(noise, rate, adjacency) is not None:
-            found.append((step, times))
+    for step in steps.noisy:
+        if step.worst_shift is not None:
+            noisy.append(step)
             continue
-        number = number_for(noise, rate, adjacency)
+        number = number_for(step.noise)
         if number is None:
             return None
         changed, delta, exact = number
-        if rate < 1.0 and adjacency is Adjacency.REPLACE and delta > 0.0:
+        if step.rate < 1.0 and Adjacency.REPLACE in steps.directions and delta > 0.0:
             delta, largest = delta * (1.0 + math.exp(_MOST_REPLACED)), _MOST_REPLACED
-        spent, all_exact = spent + times * delta, all_exact and exact
-        found.append((PoissonSampled(changed, rate) if isinstance(step, PoissonSampled) else changed, times))
-    return OneNumber(Composed(found), spent * (1.0 + 1e-9), all_exact, largest)
+        spent, all_exact = spent + step.times * delta, all_exact and exact
+        noisy.append(replace(step, noise=changed))
+    return OneNumber(replace(steps, noisy=tuple(noisy)), spent * (1.0 + 1e-9), all_exact, largest)
 
 
-def _number(step: AdditiveNoise, rate: float, adjacency: Adjacency) -> Number | None:
-    beta, twice = step.noise.beta, adjacency is Adjacency.REPLACE and rate == 1.0
+def _number(step: AdditiveNoise) -> Number | None:
+    beta = step.noise.beta
     if not LEAST_BETA <= beta <= MOST_BETA:
         return None
     if step.shift is not None:
@@ -104,7 +95,7 @@ def _number(step: AdditiveNoise, rate: float, adjacency: Adjacency) -> Number | 
     longer, exponent, stretch = min(ways, key=lambda way: way[0] * way[2])
     if longer * stretch > _MOST_STRETCH:
         return None
-    length = (2.0 if twice else 1.0) * longer * step.sensitivity / step.noise.scale
+    length = longer * step.sensitivity / step.noise.scale
     proved = domination(beta, exponent, stretch, length, wide)
     if proved is None:
         return None
@@ -128,7 +119,7 @@ def _known_number(step: AdditiveNoise) -> Number | None:
     return number, proved.delta, False
 
 
-def _gaussian_number(step: AdditiveNoise, rate: float, adjacency: Adjacency) -> Number | None:
+def _gaussian_number(step: AdditiveNoise) -> Number | None:
     """|v|_2 <= d^(1/2 - 1/p) |v|_p for p >= 2, and <= |v|_p for p <= 2."""
     if step.noise.beta > 2.0:
         return None
