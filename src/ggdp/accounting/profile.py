@@ -5,10 +5,8 @@ mechanism --steps--> releases --privacy_loss--> pairs, cells or Renyi bounds --e
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, overload
-
-import numpy as np
 
 from ggdp import arguments
 from ggdp.accounting.bounds import Bounds, Estimate
@@ -98,8 +96,9 @@ class PrivacyProfile:
                 f"give epsilons or deltas, one of them, got epsilons={epsilons!r}, deltas={deltas!r}"
             )
         if epsilons is not None:
-            return [self.delta(epsilon=float(epsilon)) for epsilon in epsilons]
-        return [self.epsilon(delta=float(delta)) for delta in np.asarray(deltas)]
+            return _from_the_middle(epsilons, lambda epsilon: self.delta(epsilon=epsilon))
+        assert deltas is not None
+        return _from_the_middle(deltas, lambda delta: self.epsilon(delta=delta))
 
     def largest_loss(self) -> tuple[float, float]:
         """Bounds on the largest privacy loss, which is epsilon at delta = 0; infinite where it has none."""
@@ -240,6 +239,15 @@ def privacy_curve(
 ) -> list[Bounds]:
     """delta at each epsilon, or epsilon at each delta; the mechanism is accounted once."""
     return account(mechanism, adjacency=adjacency).curve(epsilons=epsilons, deltas=deltas)
+
+
+def _from_the_middle(points: Sequence[float], ask: Callable[[float], Bounds]) -> list[Bounds]:
+    """The answers at all points; the middle one is asked first, so that what it builds serves both sides."""
+    values = [float(point) for point in points]
+    order = sorted(range(len(values)), key=values.__getitem__)
+    middle = len(order) // 2
+    answers = {index: ask(values[index]) for index in [*order[middle:], *order[:middle][::-1]]}
+    return [answers[index] for index in range(len(values))]
 
 
 def _estimated(

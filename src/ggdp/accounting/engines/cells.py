@@ -330,16 +330,30 @@ def _solved(curve: _Sandwich, target: float, low: float, high: float, ceiling: f
     """Where the certified curves cross the target; each end is a point at which the curve was asked."""
     if curve.upper(0.0) <= target:
         return Bounds(0.0, 0.0, 0.0, method)
-    centre = 0.5 * (low + high)
-    for _ in range(70):
-        middle = 0.5 * (low + high)
-        value = curve.estimate(middle)  # NaN outside a lattice's window, which lies around the centre
-        is_above = value > target if middle >= centre else not value <= target
-        low, high = (middle, high) if is_above else (low, middle)
-    guess = min(max(high, 0.0), ceiling)
+    guess = min(max(_crossed(curve, target, low, high), 0.0), ceiling)
     upper = _walked(lambda point: curve.upper(point) <= target, guess, 1.0, ceiling)
     lower = _walked(lambda point: curve.lower(point) >= target, guess, -1.0, 0.0)
     return Bounds(min(lower, upper), min(max(guess, lower), upper), upper, method)
+
+
+def _crossed(curve: _Sandwich, target: float, low: float, high: float) -> float:
+    """About where the curve's estimate falls to the target: chords of log delta, and halving every third
+    time. Outside a lattice's window, which lies around its centre, there is no estimate."""
+    centre, goal = 0.5 * (low + high), math.log(target)
+    at_low = at_high = math.nan
+    for turn in range(100):
+        middle = 0.5 * (low + high)
+        if turn % 3 and math.isfinite(at_low - at_high):
+            middle = min(max(low + (high - low) * at_low / (at_low - at_high), low), high)
+        value = curve.estimate(middle)
+        gap = math.log(value) - goal if value > 0.0 else math.nan
+        if gap > 0.0 or (math.isnan(gap) and middle < centre):
+            low, at_low = middle, gap
+        else:
+            high, at_high = middle, gap
+        if high - low <= 1e-15 * (1.0 + abs(high)) or gap == 0.0:
+            break
+    return high
 
 
 def _walked(holds: Callable[[float], bool], start: float, side: float, end: float) -> float:

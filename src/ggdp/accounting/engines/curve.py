@@ -53,11 +53,12 @@ class Curve(Protocol):
 
 @dataclass(frozen=True)
 class EpsilonSandwich:
-    """Where the certified curves cross a delta."""
+    """Where the certified curves cross a delta, and their slope there."""
 
     lower: float
     estimate: float
     upper: float
+    slope: float
     ledger: ErrorLedger
 
     @property
@@ -77,6 +78,7 @@ def crossing(curve: Curve, log_delta: float, start: float, reach: float) -> Epsi
         lower=_walk(curve, log_delta, estimate, here, -1.0),
         estimate=estimate,
         upper=_walk(curve, log_delta, estimate, here, 1.0),
+        slope=here.slope,
         ledger=here.ledger,
     )
 

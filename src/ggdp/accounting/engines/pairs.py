@@ -51,10 +51,10 @@ class _Built:
 
     method: str
     curve: Curve
+    reach: float  # how far, about, an epsilon may be from the last one
     epsilon: float
     log_delta: float
     slope: float
-    deviation: float
 
 
 class PairComposition:
@@ -101,10 +101,10 @@ class PairComposition:
         best = self._top_atom(log_delta)
         if best is not None and best.width <= _GOOD_WIDTH * best.upper:
             return best
-        if self._releases == 1:
-            return self._closed_form_epsilon(log_delta)
         if (kept := self._epsilon_from_built(log_delta)) is not None:
             return kept
+        if self._releases == 1:
+            return self._closed_form_epsilon(log_delta)
         plan = self._plan
         saddle = saddle_for_log_delta(plan, log_delta)
         if saddle.epsilon < saddle.deviation and self._is_zero(log_delta):
@@ -118,7 +118,7 @@ class PairComposition:
                 found, curve = attempt()
             except ArithmeticError:
                 continue
-            self._keep(method, curve, found.estimate, log_delta, saddle.deviation)
+            self._keep(method, curve, found.estimate, saddle)
             answer = self._as_bounds(found, method)
             best = answer if best is None else Bounds.intersection(best, answer)
             if _is_good(best, method):
@@ -131,7 +131,7 @@ class PairComposition:
             return Bounds(0.0, 0.0, 0.0, "pure")
         if self._releases == 1:
             return _delta_bounds(ClosedForm(self.parts[0][0]).log_delta(epsilon), CLOSED_FORM)
-        for built in self._nearest(lambda built: abs(built.epsilon - epsilon) / built.deviation):
+        for built in self._nearest(lambda built: abs(built.epsilon - epsilon) / built.reach):
             try:
                 answer = _delta_bounds(built.curve.log_delta(epsilon), built.method)
             except ArithmeticError:
@@ -149,7 +149,7 @@ class PairComposition:
                 answer = _delta_bounds(curve.log_delta(epsilon), method)
             except ArithmeticError:
                 continue
-            self._keep(method, curve, epsilon, math.log(max(answer.estimate, 1e-300)), saddle.deviation)
+            self._keep(method, curve, epsilon, saddle)
             best = answer if best is None else Bounds.intersection(best, answer)
             if _is_good(best, method):
                 return best
@@ -168,12 +168,13 @@ class PairComposition:
 
     # --- curves that are there already
 
-    def _keep(self, method: str, curve: Curve, epsilon: float, log_delta: float, deviation: float) -> None:
-        theta = 1.0 / max(deviation, 1e-300)
-        self._built = [
-            *self._built[1 - _KEPT :],
-            _Built(method, curve, epsilon, log_delta, -theta, max(deviation, 1e-300)),
-        ]
+    def _keep(self, method: str, curve: Curve, epsilon: float, saddle: Saddle | None) -> None:
+        """Keep a curve that was just asked at epsilon."""
+        here = curve.log_delta(epsilon)
+        known = saddle is not None and not method.endswith("rare event")
+        reach = max(2.0 * saddle.deviation if saddle is not None and known else 0.2 * epsilon, 1e-300)
+        built = _Built(method, curve, reach, epsilon, here.estimate, min(here.slope, -1e-300))
+        self._built = [*self._built[1 - _KEPT :], built]
 
     def _nearest(self, distance: Callable[[_Built], float]) -> list[_Built]:
         """The two curves whose last question was nearest."""
@@ -184,14 +185,12 @@ class PairComposition:
         for built in self._nearest(lambda built: abs(built.log_delta - log_delta)):
             start = built.epsilon + (log_delta - built.log_delta) / built.slope
             try:
-                found = crossing(built.curve, log_delta, start, 2.0 * built.deviation)
+                found = crossing(built.curve, log_delta, start, built.reach)
             except ArithmeticError:
                 continue
             answer = self._as_bounds(found, built.method)
             if _is_good(answer, built.method):
-                if found.estimate != built.epsilon:
-                    built.slope = (log_delta - built.log_delta) / (found.estimate - built.epsilon)
-                built.epsilon, built.log_delta = found.estimate, log_delta
+                built.epsilon, built.log_delta, built.slope = found.estimate, log_delta, found.slope
                 return answer
         return None
 
@@ -224,7 +223,9 @@ class PairComposition:
         if start <= 0.0:
             return Bounds(0.0, 0.0, 0.0, CLOSED_FORM)
         try:
-            return self._as_bounds(crossing(curve, log_delta, start, 0.1 * start), CLOSED_FORM)
+            found = crossing(curve, log_delta, start, 0.1 * start)
+            self._keep(CLOSED_FORM, curve, found.estimate, None)
+            return self._as_bounds(found, CLOSED_FORM)
         except ArithmeticError:
             pass
         # so large that neighbouring doubles cannot be told apart: certified points on both sides

@@ -42,6 +42,7 @@ the mean of a bell; last releases that hold a fifth of the variance smooth the s
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -68,7 +69,7 @@ class RenyiSteps:
 
     def epsilon(self, log_delta: float) -> float:
         """The smallest epsilon certified at a delta; infinite where none is."""
-        best = _epsilon(ORDERS, self._total(), log_delta)
+        best = _epsilon(ORDERS, self._total, log_delta)
         for share in _SHARES if self._may_be_rare else ():
             cut = self._cut(log_delta + math.log(share))
             rest = math.exp(log_delta) * (1.0 - 1e-12) - math.exp(self._log_rare(cut))
@@ -78,7 +79,7 @@ class RenyiSteps:
 
     def log_delta(self, epsilon: float) -> float:
         """The smallest log delta certified at an epsilon; at most zero."""
-        best = plain = _log_delta(ORDERS, self._total(), epsilon)
+        best = plain = _log_delta(ORDERS, self._total, epsilon)
         for share in (*_SHARES, 1e-5, 1e-4) if self._may_be_rare else ():
             cut = self._cut(plain + math.log(share))
             both = np.logaddexp(self._log_rare(cut), _log_delta(_WHOLE, self._restricted(cut), epsilon))
@@ -102,7 +103,7 @@ class RenyiSteps:
     def _heights(self, last: Parts, rank: Callable[[float, float], float]) -> list[tuple[float, float]]:
         """theta and log of e^gain times the supremum of (5), at the few orders that rank first by plan."""
         last = _apart(last)
-        total, theta, plan = self._total(), ORDERS - 1.0, TiltPlan.of(last)
+        total, theta, plan = self._total, ORDERS - 1.0, TiltPlan.of(last)
         usable = np.flatnonzero(np.isfinite(total))
         planned = [
             rank(float(theta[i]), float(total[i]) + _planned_height(plan, float(theta[i]))) for i in usable
@@ -115,6 +116,7 @@ class RenyiSteps:
                 found.append((float(theta[i]), exponent + SLACK * (1.0 + abs(exponent))))
         return found
 
+    @cached_property
     def _total(self) -> Array:
         return np.asarray(
             np.sum([times * sampled_gains(gain, rate) for gain, rate, times in self.steps], axis=0)
