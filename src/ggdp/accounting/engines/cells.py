@@ -173,8 +173,8 @@ class CellComposition:
             saddle = saddle_for_epsilon(self._plan, answer.estimate)
         return best
 
-    def delta(self, epsilon: float) -> Bounds:
-        """Certified delta at an epsilon."""
+    def delta(self, epsilon: float, known: float = 0.0) -> Bounds:
+        """Certified delta at an epsilon, whatever another direction is `known` to cost."""
         infinite = self._infinite
         if epsilon >= self._supremum:
             return Bounds(infinite[0], infinite[0], infinite[1], "largest loss")

@@ -125,8 +125,11 @@ class PairComposition:
                 return best
         return self._epsilon_with_moments(log_delta, saddle, best)
 
-    def delta(self, epsilon: float) -> Bounds:
-        """Certified delta at epsilon."""
+    def delta(self, epsilon: float, known: float = 0.0) -> Bounds:
+        """Certified delta at epsilon.
+
+        Where it is certainly below `known`, what another direction costs at least, a rough answer is enough.
+        """
         if epsilon >= self._ceiling:
             return Bounds(0.0, 0.0, 0.0, "pure")
         if self._releases == 1:
@@ -143,7 +146,11 @@ class PairComposition:
         best: Bounds | None = None
         if not saddle.deviation > 0.0 or saddle.log_delta < _SMALLEST_LOG_DELTA or epsilon > MOST_EPSILON:
             return self._delta_by_moments(saddle, epsilon)
-        for method, attempt in self._delta_attempts(saddle, epsilon):
+        for turn, (method, attempt) in enumerate(self._delta_attempts(saddle, epsilon)):
+            if turn == 1 and known > 0.0:
+                rough = self._delta_by_moments(saddle, epsilon)
+                if rough.upper <= known:
+                    return rough
             try:
                 curve = attempt()
                 answer = _delta_bounds(curve.log_delta(epsilon), method)
@@ -151,7 +158,7 @@ class PairComposition:
                 continue
             self._keep(method, curve, epsilon, saddle)
             best = answer if best is None else Bounds.intersection(best, answer)
-            if _is_good(best, method):
+            if _is_good(best, method) or best.upper <= known:
                 return best
         wide = self._delta_by_moments(saddle, epsilon)
         return wide if best is None else Bounds.intersection(best, wide)
@@ -348,10 +355,18 @@ class PairComposition:
             yield "contour", partial(_patient, self.parts, self._plan, saddle)
 
     def _rare_curve(self, engine: Engine, epsilon: float) -> Curve:
+        """Split off for the delta that the plan says, then for the one that was found: a rare event makes the
+        plan's too large by orders of magnitude."""
         guess = max(epsilon, 1e-14)
-        split = rare.cut(self.parts, self._plan, guess, saddle_for_epsilon(self._plan, guess).log_delta)
-        saddle = saddle_for_epsilon(split.plan, guess)
-        return rare.RareSplit(engine(split.parts, split.plan, saddle), split.rare)
+        log_delta = saddle_for_epsilon(self._plan, guess).log_delta
+        while True:
+            split = rare.cut(self.parts, self._plan, 1.05 * guess, log_delta)
+            saddle = saddle_for_epsilon(split.plan, guess)
+            curve = rare.RareSplit(engine(split.parts, split.plan, saddle), split.rare)
+            found = curve.log_delta(epsilon).estimate
+            if found > log_delta - 1.0:
+                return curve
+            log_delta = found
 
     def _delta_by_moments(self, saddle: Saddle, epsilon: float) -> Bounds:
         log_upper = min(moments.log_total_variation_above(self.parts), 0.0)

@@ -42,7 +42,7 @@ the mean of a bell; last releases that hold a fifth of the variance smooth the s
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -110,7 +110,7 @@ class RenyiSteps:
         ]
         found = []
         for i in usable[np.argsort(planned, kind="stable")[:_TRIED]]:
-            log_height = _log_height(last, plan, float(theta[i]))
+            log_height = _log_height(last, float(theta[i]))
             if math.isfinite(log_height):
                 exponent = float(total[i]) + log_height
                 found.append((float(theta[i]), exponent + SLACK * (1.0 + abs(exponent))))
@@ -170,13 +170,15 @@ def _planned_height(plan: TiltPlan, theta: float) -> float:
     return saddle.log_delta + theta * saddle.epsilon
 
 
-def _log_height(known: Parts, plan: TiltPlan, theta: float) -> float:
+@lru_cache(maxsize=256)  # it does not depend on the question
+def _log_height(known: Parts, theta: float) -> float:
     """An upper bound of log sup of e^{theta x} delta(x) over real x; infinite where not certified.
 
     delta falls with x, so that on an interval it is at most its value at the left end times the exponential
     at the right end. Left of the first point delta <= 1, right of the last Chernoff at a larger tilt bounds
     the product, and both ends are moved out until they are lower than what was found between.
     """
+    plan = TiltPlan.of(known)
     saddle = saddle_at(plan, theta)
     try:
         curve = contour.draw(known, plan, saddle)

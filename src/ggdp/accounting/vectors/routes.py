@@ -117,8 +117,10 @@ class WorstDirection:
 
     def delta(self, epsilon: float) -> Bounds:
         """Certified delta at epsilon."""
-        first, *others = (one.delta(epsilon) for one in self.directions)
-        return Bounds.worst(first, others[0]) if others else first
+        worst = self.directions[0].delta(epsilon)
+        for one in self.directions[1:]:
+            worst = Bounds.worst(worst, one.delta(epsilon, worst.lower))
+        return worst
 
     def largest_loss(self) -> tuple[float, float]:
         """Bounds on the largest loss."""
