@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ggdp.accounting.bounds import ErrorLedger
 from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
-from ggdp.numerics import UNIT_ROUNDOFF
+from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.hockey_stick import hockey_stick
 from ggdp.privacy_loss.shift_pair import ShiftPair
 
@@ -141,15 +142,19 @@ class ClosedForm:
         )
 
     def start(self, log_delta: float) -> float:
-        """An epsilon close to the one asked for, by halving."""
+        """An epsilon close to the one asked for, by looking at many points at once."""
         low, high = 0.0, min(self.pair.supremum, 4.0)
-        while high < self.pair.supremum and self._is_above(high, log_delta):
+        while high < self.pair.supremum and self._is_above(np.array([high]), log_delta)[0]:
             low, high = high, 4.0 * high
-        for _ in range(60):
-            middle = 0.5 * (low + high)
-            low, high = (middle, high) if self._is_above(middle, log_delta) else (low, middle)
-        return low
+        # next to a largest loss, where log delta falls without bound, Newton's method needs a closer start
+        close = 1e-3 if math.isinf(self.pair.supremum) else 1e-14
+        while high - low > close * high and high > 1e-18:
+            points = np.linspace(low, high, 33)
+            last = int(np.count_nonzero(self._is_above(points[1:-1], log_delta)))
+            low, high = float(points[last]), float(points[last + 1])
+        return low if low > 0.0 else high
 
-    def _is_above(self, epsilon: float, log_delta: float) -> bool:
-        value = float(hockey_stick(self.pair, np.array([epsilon])).value[0])
-        return value > 0.0 and math.log(value) > log_delta
+    def _is_above(self, epsilons: Array, log_delta: float) -> NDArray[np.bool_]:
+        value = hockey_stick(self.pair, epsilons).value
+        with np.errstate(divide="ignore"):
+            return np.log(np.maximum(value, 0.0)) > log_delta

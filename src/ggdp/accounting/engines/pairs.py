@@ -226,9 +226,9 @@ class PairComposition:
 
     def _closed_form_epsilon(self, log_delta: float) -> Bounds:
         curve = ClosedForm(self.parts[0][0])
-        start = curve.start(log_delta)
-        if start <= 0.0:
+        if curve.log_delta(0.0).upper <= log_delta:
             return Bounds(0.0, 0.0, 0.0, CLOSED_FORM)
+        start = curve.start(log_delta)
         try:
             found = crossing(curve, log_delta, start, 0.1 * start)
             self._keep(CLOSED_FORM, curve, found.estimate, None)
