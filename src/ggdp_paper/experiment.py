@@ -2,53 +2,20 @@
 """What every figure and table has: cells to run, numbers, findings beside the paper's, pictures."""
 
 import functools
-import importlib.util
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from ggdp.reproduction.cell import Cell
+from ggdp_paper.sweep import Cell
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Settings = Mapping[str, Any]
 Numbers = dict[str, Any]
-
-EXTRAS = {
-    "plot": {"matplotlib"},
-    "torch": {"torch"},
-    "pate": {"sklearn", "joblib"},
-    "dask": {"dask", "distributed"},
-    "ray": {"ray"},
-    "reproduce": {"matplotlib", "sklearn", "joblib", "torch"},
-}
-"""The optional packages that the commands import, by the extra of ggdp that brings them."""
-
-
-def lacking(packages: Iterable[str]) -> str | None:
-    """What is not installed of these packages, and the extra that brings all of it; None if nothing lacks."""
-    missing = [package for package in packages if importlib.util.find_spec(package) is None]
-    return lacking_line(missing) if missing else None
-
-
-def lacking_line(missing: Sequence[str]) -> str:
-    """The line that names missing packages and the smallest extra that brings all of them.
-
-    >>> lacking_line(["torch", "matplotlib"])
-    'needs torch and matplotlib, not installed here; try pip install "ggdp[reproduce]"'
-    """
-    wanted = {package.partition(".")[0] for package in missing}
-    bringing = [name for name, brought in EXTRAS.items() if wanted <= brought]
-    if bringing:
-        extra = min(bringing, key=lambda name: len(EXTRAS[name]))
-    else:  # no extra brings all of them, or none any
-        extra = ",".join(name for name, brought in EXTRAS.items() if wanted & brought and name != "reproduce")
-    tried = f'"ggdp[{extra}]"' if extra else " ".join(sorted(wanted))
-    return f"needs {' and '.join(missing)}, not installed here; try pip install {tried}"
 
 
 class Agreement(StrEnum):
@@ -122,7 +89,7 @@ class Config:
 @functools.cache
 def config_of(name: str) -> Config:
     """Read the configuration that ships with the package."""
-    source = resources.files("ggdp.reproduction") / "configs" / f"{name}.json"
+    source = resources.files("ggdp_paper") / "configs" / f"{name}.json"
     found = json.loads(source.read_text())
     statements = {key: Statement(**entry) for key, entry in found["statements"].items()}
     return Config(found["title"], statements, found["settings"], found["quick"])

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run one figure from its configuration to its record and pictures."""
 
+import hashlib
 import json
 import time
 from collections.abc import Callable
@@ -9,14 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from ggdp.atomic_file import write_atomically
+from ggdp.cli.output import lacking
 from ggdp.reporting import canvas
-from ggdp.reproduction.backends import Workers
-from ggdp.reproduction.data_files import file_digest, first_folder, folder_digest, missing_files
-from ggdp.reproduction.experiment import Experiment, lacking
-from ggdp.reproduction.measured import measured
-from ggdp.reproduction.record import made_record, record_read
-from ggdp.reproduction.record_file import read_record
-from ggdp.reproduction.sweep import sweep
+from ggdp_paper.experiment import Experiment
+from ggdp_paper.record import made_record, measured, read_record, record_read
+from ggdp_paper.sweep import sweep
+from ggdp_paper.workers import Workers
 
 Progress = Callable[[int, int], None]
 
@@ -168,3 +167,36 @@ def draw(experiment: Experiment, record: dict[str, Any], folder: Path) -> None:
     for name, figure in experiment.pictures(record["config"], record["numbers"]).items():
         write_atomically(folder / f"{name}.png", canvas.png(figure))
         write_atomically(folder / f"{name}.svg", canvas.svg(figure))
+
+
+def missing_files(files: tuple[str, ...], data: Path | None) -> str | None:
+    """A line that says which files to pass; None if all are in the folder `data`."""
+    if not files:
+        return None
+    if data is None:
+        return f"needs data: pass --data DIR, a folder with {', '.join(files)}"
+    absent = [file for file in files if not (data / file).is_file()]
+    return f"needs {', '.join(absent)} in the folder of --data" if absent else None
+
+
+def first_folder(folders: tuple[str, ...], data: Path) -> Path | None:
+    """The first of these folders that is in the folder `data` and not empty."""
+    return next((data / name for name in folders if _files_below(data / name)), None)
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of the content, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def folder_digest(folder: Path) -> str:
+    """SHA-256 of the names and contents of all files below the folder, wherever the folder lies."""
+    whole = hashlib.sha256()
+    for name, path in sorted((path.relative_to(folder).as_posix(), path) for path in _files_below(folder)):
+        whole.update(f"{file_digest(path)} {name}\0".encode())
+    return whole.hexdigest()
+
+
+def _files_below(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from ggdp import arguments
-from ggdp.reproduction.experiment import lacking_line
+from ggdp.cli.output import lacking_line
 
 _NO_GPU = "a cell that needs a GPU cannot run here: no worker has one"
 _CONNECT_SECONDS = 10.0  # a cluster that is there answers at once

@@ -17,9 +17,9 @@ import pytest
 import typer
 
 from ggdp import cli, version
-from ggdp.reproduction.experiment import EXTRAS
+from ggdp.cli.output import EXTRAS
 
-COMMANDS = sorted(typer.main.get_command(cli.app).commands)
+COMMANDS = sorted(typer.main.get_command(cli.app).list_commands(None))
 
 
 @pytest.mark.parametrize(

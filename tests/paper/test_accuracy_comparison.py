@@ -5,7 +5,8 @@ import math
 
 import pytest
 
-from ggdp.reproduction.accuracy_comparison import (
+from ggdp_paper.experiment import Agreement
+from ggdp_paper.figures.accuracy import (
     error_bars,
     error_of_difference,
     gaussian_and_others,
@@ -15,7 +16,6 @@ from ggdp.reproduction.accuracy_comparison import (
     row_of,
     told,
 )
-from ggdp.reproduction.experiment import Agreement
 
 
 def row(accuracy, std=0.001, runs=4, beta=2.0):

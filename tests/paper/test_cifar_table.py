@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from ggdp.reproduction import cifar_table, cifar_training
-from ggdp.reproduction.backends import Workers
-from ggdp.reproduction.cell_store import CellStore
-from ggdp.reproduction.data_files import folder_digest
-from ggdp.reproduction.experiment import Agreement
-from ggdp.reproduction.measured import measured
-from ggdp.reproduction.reproduce import Place, Skipped, reproduce
+from ggdp_paper.experiment import Agreement
+from ggdp_paper.figures import cifar_table
+from ggdp_paper.record import measured
+from ggdp_paper.reproduce import Place, Skipped, folder_digest, reproduce
+from ggdp_paper.sweep import CellStore
+from ggdp_paper.workers import Workers
 
 TABLE = {
     "epsilons": [1.0],
@@ -77,17 +76,17 @@ def made_up():
 
 
 def test_the_runs_ask_for_a_gpu_and_are_averaged():
-    cells = cifar_training.training_cells(RUNS)
+    cells = cifar_table.training_cells(RUNS)
     assert all(cell.needs_gpu for cell in cells)
     assert [cell.config["repeat"] for cell in cells] == [1, 1, 1, 1, 2, 2, 0, 0]
     assert len({cell.digest for cell in cells}) == len(cells)
-    first, second, third, fourth = cifar_training.rows_of(RUNS, made_up())
+    first, second, third, fourth = cifar_table.rows_of(RUNS, made_up())
     assert (first["epsilon"], first["accuracy"], first["runs"]) == (1.0, pytest.approx(0.61), 2)
     assert (second["epsilon"], second["accuracy"]) == (2.0, pytest.approx(0.71))
     assert first["std"] == pytest.approx(0.02 / 2**0.5)
     assert (first["best_accuracy"], first["mirrored_accuracy"]) == pytest.approx((0.62, 0.63))
     assert [row["runs"] for row in (third, fourth)] == [1, 1]
-    assert cifar_training.training_cells(RUNS | {"training": None}) == []
+    assert cifar_table.training_cells(RUNS | {"training": None}) == []
 
 
 def test_what_was_tried_is_told_against_the_choice():
@@ -100,8 +99,8 @@ def test_what_was_tried_is_told_against_the_choice():
 def test_a_score_that_some_run_lacks_is_not_averaged():
     results = made_up()
     del results[0]["mirrored_accuracy"]
-    assert cifar_training.rows_of(RUNS, results)[0]["mirrored_accuracy"] is None
-    assert cifar_training.rows_of(RUNS, results)[1]["mirrored_accuracy"] == pytest.approx(0.73)
+    assert cifar_table.rows_of(RUNS, results)[0]["mirrored_accuracy"] is None
+    assert cifar_table.rows_of(RUNS, results)[1]["mirrored_accuracy"] == pytest.approx(0.73)
 
 
 def test_a_cell_trains_within_its_budget(monkeypatch):
@@ -112,16 +111,16 @@ def test_a_cell_trains_within_its_budget(monkeypatch):
     # Another task in its place: features of images take seconds.
     made_up = tasks.load_task("digits", synthetic=True, generator=torch.Generator().manual_seed(1))
     monkeypatch.setattr(tasks, "load_task", lambda name, **asked: made_up)
-    cifar_training._features.cache_clear()
-    found = cifar_training.training_cells(RUNS)[0].result()
-    cifar_training._features.cache_clear()
+    cifar_table._features.cache_clear()
+    found = cifar_table.training_cells(RUNS)[0].result()
+    cifar_table._features.cache_clear()
     assert 0.0 < found["epsilon"] <= 1.0
     assert 0.0 <= found["accuracy"] <= 1.0
 
 
 def test_without_a_record_the_table_is_skipped_with_a_line(tmp_path, monkeypatch):
-    monkeypatch.setattr("ggdp.reproduction.reproduce.measured", lambda name: None)
-    monkeypatch.setattr("ggdp.reproduction.backends._cuda_is_here", lambda: False)
+    monkeypatch.setattr("ggdp_paper.reproduce.measured", lambda name: None)
+    monkeypatch.setattr("ggdp_paper.workers._cuda_is_here", lambda: False)
     found = reproduce(cifar_table.EXPERIMENT, Place(tmp_path), workers=Workers("sequential"))
     assert isinstance(found, Skipped)
     assert "no record table1_cifar10 of a GPU run" in found.why
@@ -140,7 +139,7 @@ def kept_elsewhere(tmp_path, number):
 
 
 def test_a_part_of_the_runs_is_no_table(tmp_path, monkeypatch):
-    monkeypatch.setattr("ggdp.reproduction.backends._cuda_is_here", lambda: False)
+    monkeypatch.setattr("ggdp_paper.workers._cuda_is_here", lambda: False)
     place = kept_elsewhere(tmp_path, 1)
     found = reproduce(cifar_table.EXPERIMENT, place, workers=Workers("sequential"))
     assert found["numbers"]["rows"] == measured("table1_cifar10")["numbers"]["rows"]
@@ -148,7 +147,7 @@ def test_a_part_of_the_runs_is_no_table(tmp_path, monkeypatch):
 
 
 def test_all_runs_from_elsewhere_make_the_table_without_a_gpu(tmp_path, monkeypatch):
-    monkeypatch.setattr("ggdp.reproduction.backends._cuda_is_here", lambda: False)
+    monkeypatch.setattr("ggdp_paper.workers._cuda_is_here", lambda: False)
     place = kept_elsewhere(tmp_path, None)
     found = reproduce(cifar_table.EXPERIMENT, place, workers=Workers("sequential"))
     assert {row["accuracy"] for row in found["numbers"]["rows"]} == {0.6}

@@ -10,9 +10,8 @@ import threading
 import pytest
 from distributed import Client, LocalCluster, Nanny, Scheduler, SpecCluster
 
-from ggdp.reproduction.backends import ClusterError, Workers, crew
-from ggdp.reproduction.cell import Cell
-from ggdp.reproduction.sweep import sweep
+from ggdp_paper.sweep import Cell, sweep
+from ggdp_paper.workers import ClusterError, Workers, crew
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +98,7 @@ def hang_up(server):
 
 
 def test_a_server_of_something_else_is_given_up_in_one_line(monkeypatch):
-    monkeypatch.setattr("ggdp.reproduction.backends._CONNECT_SECONDS", 1.0)
+    monkeypatch.setattr("ggdp_paper.workers._CONNECT_SECONDS", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
         threading.Thread(target=hang_up, args=(server,), daemon=True).start()
         workers = Workers("dask", 1, f"tcp://127.0.0.1:{server.getsockname()[1]}")
@@ -111,7 +110,7 @@ def test_a_server_of_something_else_is_given_up_in_one_line(monkeypatch):
 
 @pytest.mark.parametrize("has_gpu", [False, True])
 def test_without_an_address_a_cluster_is_started_with_what_this_machine_has(tmp_path, monkeypatch, has_gpu):
-    monkeypatch.setattr("ggdp.reproduction.backends._cuda_is_here", lambda: has_gpu)
+    monkeypatch.setattr("ggdp_paper.workers._cuda_is_here", lambda: has_gpu)
     cells = [Cell("sweep_tasks:draw", {"x": x}, needs_gpu=x == 3) for x in range(4)]
     found = sweep(cells, tmp_path, workers=Workers("dask", 1))
     assert [result["x"] for result in found.results] == [0, 1, 2, 3][: 3 + has_gpu]

@@ -7,8 +7,8 @@ import math
 import pytest
 from scipy import stats
 
-from ggdp.reproduction import densities, epsilon_by_sigma, tail_weight
-from ggdp.reproduction.experiment import Agreement
+from ggdp_paper.experiment import Agreement
+from ggdp_paper.figures import densities, epsilon_by_sigma, tail_weight
 
 FIG1 = {"epsilon": 1.0, "delta": 1e-5, "betas": [1.0, 2.0, 4.0]}
 FIG2 = {

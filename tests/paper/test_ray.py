@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ggdp.reproduction.backends import ClusterError, Workers, crew
-from ggdp.reproduction.cell import Cell
-from ggdp.reproduction.sweep import SweepError, sweep
+from ggdp_paper.sweep import Cell, SweepError, sweep
+from ggdp_paper.workers import ClusterError, Workers, crew
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own, of sockets and processes it leaves to the end

@@ -6,13 +6,13 @@ import re
 
 import pytest
 
-from ggdp.reproduction.backends import Workers
-from ggdp.reproduction.catalogue import NAMES, chosen, experiment_named
-from ggdp.reproduction.cell import Cell
-from ggdp.reproduction.experiment import Agreement, Config, Experiment, Finding, Statement
-from ggdp.reproduction.index_page import index_page
-from ggdp.reproduction.record_file import read_record
-from ggdp.reproduction.reproduce import Place, Skipped, reproduce
+from ggdp_paper.experiment import Agreement, Config, Experiment, Finding, Statement
+from ggdp_paper.figures import NAMES, chosen, experiment_named
+from ggdp_paper.index_page import index_page
+from ggdp_paper.record import read_record
+from ggdp_paper.reproduce import Place, Skipped, reproduce
+from ggdp_paper.sweep import Cell
+from ggdp_paper.workers import Workers
 
 ALONE = Workers("sequential")
 NASTY = "<script>alert('x')</script>&"
@@ -103,7 +103,7 @@ def test_other_data_start_other_cells(tmp_path):
 
 
 def test_a_figure_that_needs_a_gpu_throughout_is_skipped_with_a_line(tmp_path, monkeypatch):
-    monkeypatch.setattr("ggdp.reproduction.backends._cuda_is_here", lambda: False)
+    monkeypatch.setattr("ggdp_paper.workers._cuda_is_here", lambda: False)
     found = reproduce(small(needs_gpu=True), Place(tmp_path), workers=ALONE)
     assert found == Skipped("small", "4 of its 4 cells need a CUDA device, and no worker has one")
 
@@ -146,7 +146,7 @@ def test_a_run_asked_to_be_quick_that_is_no_smaller_is_not_called_quick(tmp_path
 def test_the_gpu_is_named_where_cells_need_one_and_no_other_figure_asks_for_torch(tmp_path, monkeypatch):
     import torch
 
-    monkeypatch.setattr("ggdp.reproduction.backends._cuda_is_here", lambda: True)
+    monkeypatch.setattr("ggdp_paper.workers._cuda_is_here", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a device")
     on_gpu = reproduce(small(needs_gpu=True), Place(tmp_path / "gpu"), workers=ALONE)

@@ -5,9 +5,9 @@ import copy
 
 import pytest
 
-from ggdp.reproduction import sampling_speed
-from ggdp.reproduction.experiment import Agreement
-from ggdp.reproduction.measured import measured
+from ggdp_paper.experiment import Agreement
+from ggdp_paper.figures import sampling_speed
+from ggdp_paper.record import measured
 
 SETTINGS = {"betas": [1.0, 2.0], "draws": 500, "rounds": 3, "measured": "sampling_h200"}
 MACHINE = {"cpu": "An Old Processor", "numpy": "1.0", "scipy": "1.1"}

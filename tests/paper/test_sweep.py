@@ -11,10 +11,8 @@ import time
 import numpy as np
 import pytest
 
-from ggdp.reproduction.backends import JoblibCrew, Workers
-from ggdp.reproduction.cell import Cell
-from ggdp.reproduction.cell_store import CellStore
-from ggdp.reproduction.sweep import SweepError, sweep
+from ggdp_paper.sweep import Cell, CellStore, SweepError, sweep
+from ggdp_paper.workers import JoblibCrew, Workers
 
 SEQUENTIAL = Workers("sequential")
 
@@ -93,7 +91,7 @@ def test_a_lost_worker_is_told_in_one_line_and_what_ended_is_kept(tmp_path):
 
 
 def test_a_cell_that_needs_a_gpu_is_left_out_where_there_is_none(tmp_path, monkeypatch):
-    monkeypatch.setattr("ggdp.reproduction.backends._cuda_is_here", lambda: False)
+    monkeypatch.setattr("ggdp_paper.workers._cuda_is_here", lambda: False)
     some = [*cells(2), Cell("sweep_tasks:draw", {"x": 9}, needs_gpu=True)]
     found = sweep(some, tmp_path, workers=SEQUENTIAL)
     assert found.num_left_out == 1
@@ -102,7 +100,7 @@ def test_a_cell_that_needs_a_gpu_is_left_out_where_there_is_none(tmp_path, monke
 
 
 def test_a_cell_that_needs_a_gpu_runs_where_there_is_one(tmp_path, monkeypatch):
-    monkeypatch.setattr("ggdp.reproduction.backends._cuda_is_here", lambda: True)
+    monkeypatch.setattr("ggdp_paper.workers._cuda_is_here", lambda: True)
     found = sweep([Cell("sweep_tasks:draw", {"x": 9}, needs_gpu=True)], tmp_path, workers=SEQUENTIAL)
     assert found.num_left_out == 0
     assert found.results[0]["x"] == 9
@@ -151,7 +149,7 @@ def test_the_form_of_an_address_is_checked_before_anything_else(backend, good, b
 
 def test_a_device_is_looked_for_only_where_an_open_cell_needs_one(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr("ggdp.reproduction.backends._cuda_is_here", lambda: not asked.append(1))
+    monkeypatch.setattr("ggdp_paper.workers._cuda_is_here", lambda: not asked.append(1))
     sweep(cells(3), tmp_path, workers=SEQUENTIAL)
     assert not asked
     needy = [Cell(cell.task, cell.config, needs_gpu=True) for cell in cells(3)]
@@ -171,9 +169,8 @@ def test_a_file_in_the_way_of_the_cells_is_told_before_any_work(tmp_path, below)
 KILLED = """
 import sys
 from pathlib import Path
-from ggdp.reproduction.backends import Workers
-from ggdp.reproduction.cell import Cell
-from ggdp.reproduction.sweep import sweep
+from ggdp_paper.workers import Workers
+from ggdp_paper.sweep import Cell, sweep
 cells = [Cell("sweep_tasks:draw", {"x": x, "seconds": 0.05}) for x in range(24)]
 sweep(cells, Path(sys.argv[1]), workers=Workers(sys.argv[2], 2))
 """

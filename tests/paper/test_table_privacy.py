@@ -6,7 +6,7 @@ import math
 import dp_accounting
 from dp_accounting.pld import PLDAccountant
 
-from ggdp.reproduction.measured import measured
+from ggdp_paper.record import measured
 
 RECORD = measured("table1_cifar10")
 

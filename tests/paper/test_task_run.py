@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from ggdp import Composed, PoissonSampled, epsilon
-from ggdp.training.experiments import accuracy_with_mirror, training_cell
-from ggdp.training.task_run import RunSettings, prepare
-from ggdp.training.tasks import load_task
+from ggdp_paper.task_run import RunSettings, accuracy_with_mirror, prepare, training_cell
+from ggdp_paper.tasks import load_task
 
 
 @functools.cache

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures 6 and 8: what is read off a sweep, with made-up accuracies; and one real cell."""
+"""Figures 6 and 8: what is read off a sweep, with made-up accuracies; and real cells."""
 
 import pytest
 
-from ggdp.reproduction import fixed_settings, review_accuracy, training_accuracy
-from ggdp.reproduction.backends import Workers
-from ggdp.reproduction.experiment import Agreement
-from ggdp.reproduction.measured import measured
-from ggdp.reproduction.reproduce import Place, Skipped, reproduce
-from ggdp.reproduction.training_sweep import at_budget, best_rows, sweep_cells
+from ggdp_paper.experiment import Agreement
+from ggdp_paper.figures import fixed_settings, training_accuracy
+from ggdp_paper.figures.training_sweep import at_budget, best_rows, calibrated_cell, sweep_cells
+from ggdp_paper.record import measured
+from ggdp_paper.reproduce import Place, Skipped, reproduce
+from ggdp_paper.workers import Workers
 
 SETTINGS = {
     "task": "digits",
@@ -149,8 +149,8 @@ def test_one_run_of_each_decides_nothing():
 
 
 def test_the_reviews_ask_for_a_gpu_and_without_one_are_read_from_their_record(tmp_path, monkeypatch):
-    monkeypatch.setattr("ggdp.reproduction.backends._cuda_is_here", lambda: False)
-    experiment = review_accuracy.EXPERIMENT
+    monkeypatch.setattr("ggdp_paper.workers._cuda_is_here", lambda: False)
+    experiment = training_accuracy.REVIEWS
     cells = experiment.cells(experiment.config.chosen(False))
     assert cells
     assert all(cell.needs_gpu and cell.config["device"] == "cuda" for cell in cells)
@@ -165,3 +165,23 @@ def test_without_an_optional_package_a_figure_is_skipped_with_a_line(tmp_path, m
     found = reproduce(training_accuracy.EXPERIMENT, Place(tmp_path), workers=Workers("sequential"))
     assert isinstance(found, Skipped)
     assert found.why.startswith("needs torch and sklearn, not installed here")
+
+
+CALIBRATED = {
+    "beta": 2.0,
+    "epsilon": 2.0,
+    "clip_norm": 0.5,
+    "learning_rate": 0.5,
+    "batch_size": 256,
+    "steps": 24,
+    "delta": 1e-6,
+}
+
+
+def test_a_calibrated_cell_repeats_itself_and_another_repetition_differs():
+    first, again, other = (calibrated_cell("digits", CALIBRATED, repeat).result() for repeat in (0, 0, 1))
+    assert first == again
+    assert first["accuracy"] != other["accuracy"]
+    assert first["noise_multiplier"] == other["noise_multiplier"]
+    assert 1.99 < first["epsilon"] <= 2.0
+    assert first["steps"] == 24

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ggdp.reproduction import hardmax, pate_accuracy
-from ggdp.reproduction.experiment import Agreement
+from ggdp_paper.experiment import Agreement
+from ggdp_paper.figures import hardmax, pate_accuracy
 
 FIG3 = {
     "betas": {"from": 1.0, "to": 4.0, "points": 4},

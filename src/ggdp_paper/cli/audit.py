@@ -8,7 +8,8 @@ import typer
 
 from ggdp.atomic_file import write_atomically
 from ggdp.cli import options, output
-from ggdp.cli.train import (
+from ggdp.reporting.privacy_records import record_of
+from ggdp_paper.cli.train import (
     BatchSize,
     Clip,
     Data,
@@ -34,7 +35,6 @@ from ggdp.cli.train import (
     loaded_task,
     source_of,
 )
-from ggdp.reporting.privacy_records import record_of
 
 _CONTRADICTED = 1
 
@@ -123,7 +123,7 @@ def audit(
     from ggdp.reporting.audit_report import audit_figure, audit_record
     from ggdp.training import audit as audited
     from ggdp.training import check_noise
-    from ggdp.training.task_run import RunSettings, private_arguments
+    from ggdp_paper.task_run import RunSettings, private_arguments
 
     check_choices(epsilon, noise_multiplier, data, synthetic, None, False)
     check_pairs({"--rate": rate, "--batch-size": batch_size}, {"--steps": steps, "--epochs": epochs})

@@ -10,11 +10,11 @@ import typer
 from ggdp import arguments, version
 from ggdp.atomic_file import write_atomically
 from ggdp.cli import options, output
-from ggdp.reproduction.backends import BackendName, ClusterError, Workers
-from ggdp.reproduction.catalogue import NAMES, chosen, experiment_named
+from ggdp_paper.figures import NAMES, chosen, experiment_named
+from ggdp_paper.workers import BackendName, ClusterError, Workers
 
 if TYPE_CHECKING:
-    from ggdp.reproduction.reproduce import Place, Skipped
+    from ggdp_paper.reproduce import Place, Skipped
 
 
 def _backend(text: str) -> BackendName:
@@ -81,8 +81,8 @@ def reproduce(
     package = {BackendName.DASK: "distributed", BackendName.RAY: "ray"}.get(backend)
     output.need("joblib", "matplotlib", package)
 
-    from ggdp.reproduction.reproduce import Place, Skipped
-    from ggdp.reproduction.sweep import SweepError
+    from ggdp_paper.reproduce import Place, Skipped
+    from ggdp_paper.sweep import SweepError
 
     wanted = chosen(figures or [])
     workers = _workers(backend, jobs, cluster)
@@ -142,7 +142,7 @@ def _folder(out: Path) -> Path:
 def _with_progress_bar(
     name: str, place: "Place", workers: Workers, quick: bool
 ) -> "dict[str, Any] | Skipped":
-    from ggdp.reproduction.reproduce import reproduce as reproduce_one
+    from ggdp_paper.reproduce import reproduce as reproduce_one
 
     with contextlib.ExitStack() as shown:
         bar: list[Any] = []
@@ -167,8 +167,8 @@ def _tell(found: "dict[str, Any] | Skipped") -> None:
 
 def _index(place: "Place", left_out: dict[str, str], made: set[str]) -> str:
     """The page of all records in the folder, those of earlier runs included; what is no record is told."""
-    from ggdp.reproduction.index_page import index_page
-    from ggdp.reproduction.record_file import read_record
+    from ggdp_paper.index_page import index_page
+    from ggdp_paper.record import read_record
 
     records = []
     for name in NAMES:

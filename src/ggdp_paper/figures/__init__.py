@@ -1,32 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All figures and tables, by the names that the command line knows."""
+"""The paper's figures and tables, by the names that the command line knows."""
 
 import importlib
 
 from ggdp import arguments
-from ggdp.reproduction.experiment import Experiment
+from ggdp_paper.experiment import Experiment
 
-_MODULES = {
-    "fig1": "densities",
-    "fig2": "epsilon_by_sigma",
-    "fig3": "pate_accuracy",
-    "fig4": "tail_weight",
-    "fig5": "hardmax",
-    "fig6": "training_accuracy",
-    "fig6_imdb": "review_accuracy",
-    "table1": "cifar_table",
-    "fig8": "fixed_settings",
-    "speed": "sampling_speed",
+_ADDRESSES = {
+    "fig1": "densities:EXPERIMENT",
+    "fig2": "epsilon_by_sigma:EXPERIMENT",
+    "fig3": "pate_accuracy:EXPERIMENT",
+    "fig4": "tail_weight:EXPERIMENT",
+    "fig5": "hardmax:EXPERIMENT",
+    "fig6": "training_accuracy:EXPERIMENT",
+    "fig6_imdb": "training_accuracy:REVIEWS",
+    "table1": "cifar_table:EXPERIMENT",
+    "fig8": "fixed_settings:EXPERIMENT",
+    "speed": "sampling_speed:EXPERIMENT",
 }
 
-NAMES = tuple(_MODULES)
+NAMES = tuple(_ADDRESSES)
 
 
 def experiment_named(name: str) -> Experiment:
     """The figure of this name."""
     arguments.one_of("figure", name, NAMES, hint="or all")
-    module = importlib.import_module(f"ggdp.reproduction.{_MODULES[name]}")
-    experiment: Experiment = module.EXPERIMENT
+    module, _, constant = _ADDRESSES[name].partition(":")
+    experiment: Experiment = getattr(importlib.import_module(f"{__name__}.{module}"), constant)
     return experiment
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ggdp.calibration import calibrate_scale
 from ggdp.distributions import GeneralizedGaussian
-from ggdp.reproduction.cell import Cell, Surroundings
-from ggdp.reproduction.experiment import Agreement, Experiment, Finding, Numbers, Settings
+from ggdp_paper.experiment import Agreement, Experiment, Finding, Numbers, Settings
+from ggdp_paper.sweep import Cell, Surroundings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

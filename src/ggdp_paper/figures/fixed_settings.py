@@ -5,13 +5,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ggdp.reproduction.accuracy_comparison import gaussian_and_others, is_as_good, over_all
-from ggdp.reproduction.experiment import Agreement, Experiment, Finding, Numbers, Settings
-from ggdp.reproduction.training_accuracy import judged, training_files
-from ggdp.reproduction.training_sweep import (
+from ggdp_paper.experiment import Agreement, Experiment, Finding, Numbers, Settings
+from ggdp_paper.figures.accuracy import accuracy_figure, curve_of, gaussian_and_others, is_as_good, over_all
+from ggdp_paper.figures.training_accuracy import judged, training_files
+from ggdp_paper.figures.training_sweep import (
     GRID,
     best_rows,
-    curve_of,
     runs_of,
     sweep_cells,
 )
@@ -113,8 +112,6 @@ def _clip(effects: dict[str, float | None]) -> Finding:
 
 
 def _pictures(settings: Settings, numbers: Numbers) -> dict[str, "Figure"]:
-    from ggdp.reporting.accuracy_figure import accuracy_figure
-
     pictures = {}
     for name in GRID:
         panels = [panel for panel in numbers["panels"] if panel["hyperparameter"] == name]

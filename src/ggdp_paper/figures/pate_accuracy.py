@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggdp.mechanisms import Adjacency
-from ggdp.reproduction.cell import Cell, Surroundings
-from ggdp.reproduction.experiment import Agreement, Experiment, Finding, Numbers, Settings
 from ggdp.selection import Votes, noisy_argmax, win_probabilities
 from ggdp.selection.best_exponent import calibrated_noise
 from ggdp.selection.votes import read_labels, read_votes
+from ggdp_paper.experiment import Agreement, Experiment, Finding, Numbers, Settings
+from ggdp_paper.figures.accuracy import accuracy_figure
+from ggdp_paper.sweep import Cell, Surroundings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -84,6 +85,7 @@ def _cells(settings: Settings) -> list[Cell]:
                 "budget": budget,
                 "trials": num_trials if place == tried else 0,
             },
+            seeded_as="ggdp.reproduction.pate_accuracy:accuracies",
         )
         for place, budget in enumerate(settings["budgets"])
         for beta in _betas(settings)
@@ -241,8 +243,6 @@ def _effect_of_trials(numbers: Numbers) -> Finding:
 
 
 def _pictures(settings: Settings, numbers: Numbers) -> dict[str, "Figure"]:
-    from ggdp.reporting.accuracy_figure import accuracy_figure
-
     def panels(many: bool) -> list[tuple[str, list[dict[str, Any]]]]:
         shown = [curve for curve in numbers["curves"] if (curve["budget"]["votes"] > 1) is many]
         return [

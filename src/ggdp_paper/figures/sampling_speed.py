@@ -8,16 +8,17 @@ read from the record that ships with the package.
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ggdp.distributions import GeneralizedGaussian
-from ggdp.reproduction.cell import Cell, Surroundings
-from ggdp.reproduction.experiment import Agreement, Experiment, Finding, Numbers, Settings
-from ggdp.reproduction.measured import measured
+from ggdp.reporting import canvas
+from ggdp_paper.experiment import Agreement, Experiment, Finding, Numbers, Settings
+from ggdp_paper.record import measured
+from ggdp_paper.sweep import Cell, Surroundings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -198,10 +199,59 @@ def _on_a_device(numbers: Numbers) -> Finding:
 
 
 def _pictures(settings: Settings, numbers: Numbers) -> dict[str, "Figure"]:
-    from ggdp.reporting.speed_figure import speed_figure
-
     machine = f"{numbers['machine']['cpu']}, one thread"
     return {"speed": speed_figure(numbers["rows"], numbers["device"], machine=machine, ratio=_PAPERS_RATIO)}
+
+
+def speed_figure(
+    rows: Sequence[Mapping[str, Any]], device: Mapping[str, Any] | None, *, machine: str, ratio: float
+) -> "Figure":
+    """Draw rows with `beta`, `ratios` and `quartiles` by sampler; bars of a device's `milliseconds`.
+
+    `machine` is where the rows were timed, and `ratio` what the paper reports.
+    """
+    figure, panels = canvas.panels(1 if device is None else 2)
+    left = panels[0]
+    betas = [row["beta"] for row in rows]
+    for number, name in enumerate(rows[0]["ratios"]):
+        middle = [row["ratios"][name] for row in rows]
+        low = [value - row["quartiles"][name][0] for value, row in zip(middle, rows, strict=True)]
+        high = [row["quartiles"][name][1] - value for value, row in zip(middle, rows, strict=True)]
+        marker = canvas.MARKERS[number]
+        style = canvas.style_number(number)
+        left.errorbar(betas, middle, yerr=[low, high], marker=marker, capsize=3, label=name, **style)
+    left.axhline(1.0, color=canvas.GAUSSIAN_COLOUR, linewidth=1.2, label="NumPy's Gaussian")
+    left.axhline(ratio, color="#7f7f7f", linestyle=":", label=f"the paper: {ratio:g}")
+    left.set_yscale("log")
+    left.set_yticks([0.5, 1.0, 2.0, 4.0, 8.0], labels=["0.5", "1", "2", "4", "8"])
+    left.set_yticks([], minor=True)
+    left.set_xlabel("beta, the exponent of the noise (no unit)")
+    left.set_ylabel("time / time of NumPy's Gaussian")
+    left.set_title(machine, fontsize="medium", loc="left")
+    below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.17), "ncols": 2}
+    left.legend(frameon=False, fontsize="small", **below)
+    figure.set_figheight(4.0)
+    if device is not None:
+        _bars(panels[1], device["milliseconds"])
+    return figure
+
+
+def _bars(axes: Any, milliseconds: Mapping[str, float]) -> None:
+    names = list(milliseconds)[::-1]
+    values = [milliseconds[name] for name in names]
+    colours = [
+        canvas.GAUSSIAN_COLOUR if "randn" in name else canvas.COLOURS["ggdp" not in name] for name in names
+    ]
+    axes.tick_params(axis="y", labelsize="small")
+    axes.barh(names, values, color=colours)
+    axes.set_xscale("log")
+    axes.set_xlim(0.2, 40.0)
+    axes.set_xticks([0.2, 0.5, 1.0, 2.0, 5.0, 10.0], labels=["0.2", "0.5", "1", "2", "5", "10"])
+    axes.set_xticks([], minor=True)
+    for name, value in zip(names, values, strict=True):
+        axes.annotate(f" {value:g}", (value, name), va="center", fontsize="small")
+    axes.set_xlabel("milliseconds for 2^28 numbers")
+    axes.set_title("one H200, from its record", fontsize="medium", loc="left")
 
 
 EXPERIMENT = Experiment(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ggdp.reporting.outlier_study import OutlierTarget, outlier_study
-from ggdp.reproduction.cell import Cell, Surroundings
-from ggdp.reproduction.experiment import Agreement, Experiment, Finding, Numbers, Settings
+from ggdp_paper.experiment import Agreement, Experiment, Finding, Numbers, Settings
+from ggdp_paper.sweep import Cell, Surroundings
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sweep that figures 6 and 8 share: a cell trains once and notes the accuracy after every epoch.
+"""Cells that train: the sweep that figures 6 and 8 share, and single runs calibrated to a budget.
+
+A cell of the sweep trains once and notes the accuracy after every epoch.
 
 As in the paper, a run has a fixed noise multiplier, and a budget is a point on its way: the accuracy at a
 budget is the best of the epochs whose epsilon is within it. Epsilon depends on exponent and noise multiplier
@@ -16,13 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from ggdp.reproduction.accuracy_comparison import error_bars, row_of
-from ggdp.reproduction.cell import Cell, Surroundings
-from ggdp.reproduction.experiment import Settings
+from ggdp_paper.experiment import Settings
+from ggdp_paper.figures.accuracy import row_of
+from ggdp_paper.sweep import Cell, Surroundings
 
 GRID = {"learning_rate": "learning_rates", "clip_norm": "clip_norms", "noise_multiplier": "noise_multipliers"}
 """The hyperparameters of a run, and the settings that list their values."""
 
+_KEPT = ("accuracy", "best_accuracy", "epsilon", "method", "noise_multiplier", "norm", "steps")
 _PLANNED = ("beta", "norm", "delta", "batch_size", "epochs", "noise_multiplier")
 
 
@@ -50,7 +53,7 @@ def trained(config: Mapping[str, Any], surroundings: Surroundings) -> dict[str, 
 def _prepared(config: Mapping[str, Any], surroundings: Surroundings) -> Any:
     import torch
 
-    from ggdp.training.task_run import RunSettings, prepare
+    from ggdp_paper.task_run import RunSettings, prepare
 
     names = (*_PLANNED, "clip_norm", "learning_rate", "momentum")
     first, second = (int(word) >> 1 for word in surroundings.seed.generate_state(2, np.uint64))
@@ -77,9 +80,9 @@ def _accuracies(run: Any, config: Mapping[str, Any]) -> list[float]:
 
 
 @functools.cache
-def _task(name: str, data: Path | None, device: str) -> Any:
+def _task(name: str, data: Path | None, device: str = "cpu") -> Any:
     """The data, read once in each worker."""
-    from ggdp.training.tasks import load_task
+    from ggdp_paper.tasks import load_task
 
     return load_task(name, data=None if name == "digits" else data, device=device)
 
@@ -113,7 +116,9 @@ def _trained_cells(settings: Settings) -> list[Cell]:
 
 
 def _cell(function: str, config: Mapping[str, Any]) -> Cell:
-    return Cell(f"{__name__}:{function}", config, needs_gpu=config.get("device", "cpu") != "cpu")
+    needs_gpu = config.get("device", "cpu") != "cpu"
+    seeded_as = f"ggdp.reproduction.training_sweep:{function}"
+    return Cell(f"{__name__}:{function}", config, needs_gpu, seeded_as)
 
 
 def runs_of(settings: Settings, results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -182,11 +187,25 @@ def best_rows(
     return rows
 
 
-def curve_of(rows: Sequence[Mapping[str, Any]], label: str) -> dict[str, Any]:
-    """Rows as a curve of `accuracy_figure`."""
-    return {
-        "label": label,
-        "betas": [row["beta"] for row in rows],
-        "values": [row["accuracy"] for row in rows],
-        "errors": error_bars(rows),
-    }
+def calibrated(config: Mapping[str, Any], surroundings: Surroundings) -> dict[str, Any]:
+    """Train once with noise calibrated to the budget; the numbers at the end and of the best epoch."""
+    from ggdp_paper.task_run import training_cell
+
+    task = _task(config["task"], surroundings.data)
+    (seed,) = (int(word) >> 1 for word in surroundings.seed.generate_state(1, np.uint64))
+    found = training_cell(task, seed=seed, **config["settings"])
+    return {name: found[name] for name in _KEPT}
+
+
+def calibrated_cell(task: str, settings: Mapping[str, Any], repeat: int | str) -> Cell:
+    """The cell of a run; `repeat` tells repetitions apart, and gives each its own randomness.
+
+    Args:
+        task: a task that `load_task` knows.
+        settings: what `ggdp_paper.task_run.training_cell` takes, but the seed.
+        repeat: any name.
+    """
+    config = {"task": task, "settings": dict(settings), "repeat": repeat}
+    return Cell(
+        f"{__name__}:calibrated", config, seeded_as="ggdp.reproduction.calibrated_training:calibrated"
+    )

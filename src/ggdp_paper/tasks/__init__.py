@@ -7,8 +7,8 @@ import torch
 
 from ggdp import arguments
 from ggdp.distributions.generalized_gaussian import Rng
-from ggdp.training.tasks import adult, digits, images, imdb
-from ggdp.training.tasks.task import Defaults, Request, Task
+from ggdp_paper.tasks import adult, digits, images, imdb
+from ggdp_paper.tasks.task import Defaults, Request, Task
 
 __all__ = ["TASKS", "Defaults", "Task", "load_task"]
 

@@ -18,9 +18,7 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from ggdp.training.tasks.initialisation import initialised
-from ggdp.training.tasks.published_files import located
-from ggdp.training.tasks.task import Defaults, Request, Task, synthetic_variant
+from ggdp_paper.tasks.task import Defaults, Request, Task, initialised, located, synthetic_variant
 
 PUBLISHED = "https://archive.ics.uci.edu/dataset/2/adult"
 DEFAULTS = Defaults(batch_size=512, clip_norm=0.5, learning_rate=4.0, momentum=0.0, epochs=10)

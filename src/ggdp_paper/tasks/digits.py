@@ -5,8 +5,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from ggdp.training.tasks.initialisation import initialised
-from ggdp.training.tasks.task import Defaults, Request, Task, synthetic_variant
+from ggdp_paper.tasks.task import Defaults, Request, Task, initialised, synthetic_variant
 
 CLASSES = 10
 DEFAULTS = Defaults(batch_size=512, clip_norm=0.5, learning_rate=0.25, momentum=0.9, epochs=60)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ggdp.training.tasks.published_files import located
+from ggdp_paper.tasks.task import located
 
 CIFAR10 = "https://www.cs.toronto.edu/~kriz/cifar.html"
 SVHN = "http://ufldl.stanford.edu/housenumbers/"

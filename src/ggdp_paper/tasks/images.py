@@ -16,12 +16,15 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from ggdp import arguments
-from ggdp.training.tasks import image_files
-from ggdp.training.tasks.initialisation import initialised
-from ggdp.training.tasks.kept_release import standardisation_kept_in
-from ggdp.training.tasks.scattering import Scattering
-from ggdp.training.tasks.standardisation import Standardisation, mechanism, photograph_guess
-from ggdp.training.tasks.task import Defaults, Request, Task, synthetic_variant
+from ggdp_paper.tasks import image_files
+from ggdp_paper.tasks.scattering import Scattering
+from ggdp_paper.tasks.standardisation import (
+    Standardisation,
+    mechanism,
+    photograph_guess,
+    standardisation_kept_in,
+)
+from ggdp_paper.tasks.task import Defaults, Request, Task, initialised, synthetic_variant
 
 DEFAULTS = Defaults(batch_size=8192, clip_norm=0.1, learning_rate=4.0, momentum=0.9, epochs=60)
 CHANNELS = 243

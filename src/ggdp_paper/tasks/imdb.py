@@ -17,9 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from ggdp.training.tasks.initialisation import initialised
-from ggdp.training.tasks.published_files import located
-from ggdp.training.tasks.task import Defaults, Request, Task, synthetic_variant
+from ggdp_paper.tasks.task import Defaults, Request, Task, initialised, located, synthetic_variant
 
 PUBLISHED = "https://ai.stanford.edu/~amaas/data/sentiment/"
 DEFAULTS = Defaults(

@@ -18,17 +18,20 @@ but one noisy sum:
 """
 
 import functools
+import json
 import math
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ggdp.atomic_file import write_atomically
 from ggdp.distributions import GeneralizedGaussian
 from ggdp.distributions.generalized_gaussian import Rng
 from ggdp.mechanisms import AdditiveNoise, release
-from ggdp.training.tasks.scattering import Scattering
+from ggdp_paper.tasks.scattering import Scattering
 
 MEAN_CLIP = 1.25
 """Threshold A for the means, in units of sqrt(channels); features far from the guess are pulled to it."""
@@ -149,3 +152,45 @@ def _falling_fields(colours: int, generator: torch.Generator) -> Tensor:
     white = torch.randn(_PHOTOGRAPHS, colours, _FIELD, _FIELD, generator=generator)
     fields: Tensor = torch.fft.ifft2(torch.fft.fft2(white) / frequency).real
     return fields / fields.square().mean().sqrt()
+
+
+def standardisation_kept_in(
+    file: Path | None,
+    features: Tensor,
+    guess: Standardisation,
+    noise_multiplier: float,
+    *,
+    rng: Rng | None = None,
+) -> Standardisation:
+    """What the file holds; or a new release, which is then written to it. Without a file, a new release.
+
+    Raises:
+        ValueError: The file holds a release of other data or with other noise, or nothing that can be read.
+    """
+    asked = {"noise_multiplier": noise_multiplier, "num_images": len(features), "channels": features.shape[1]}
+    if file is not None and file.exists():
+        return _read(file, asked)
+    found = private_standardisation(features, guess, noise_multiplier, rng=rng)
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        numbers = {"mean": found.mean.tolist(), "std": found.std.tolist()}
+        write_atomically(file, json.dumps({**asked, **numbers}) + "\n")
+    return found
+
+
+def _read(file: Path, asked: dict[str, float]) -> Standardisation:
+    try:
+        kept = json.loads(file.read_text())
+        mean, std = torch.tensor(kept["mean"]), torch.tensor(kept["std"])
+        differing = [name for name, value in asked.items() if kept[name] != value]
+    except (KeyError, TypeError, ValueError, RuntimeError):
+        raise ValueError(
+            f"{str(file)!r} must hold a released standardisation and cannot be read; give another folder"
+        ) from None
+    if differing:
+        name = differing[0]
+        raise ValueError(
+            f"{str(file)!r} holds a release with {name} = {kept[name]}, got {asked[name]}; "
+            "give another folder"
+        )
+    return Standardisation(mean, std)

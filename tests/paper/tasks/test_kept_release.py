@@ -6,8 +6,7 @@ import json
 import pytest
 import torch
 
-from ggdp.training.tasks.kept_release import standardisation_kept_in
-from ggdp.training.tasks.standardisation import Standardisation
+from ggdp_paper.tasks.standardisation import Standardisation, standardisation_kept_in
 
 GUESS = Standardisation(torch.zeros(3), torch.ones(3))
 FEATURES = torch.randn(40, 3, 2, 2, generator=torch.Generator().manual_seed(1))

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from ggdp import epsilon
-from ggdp.reproduction.measured import measured
-from ggdp.training.tasks import TASKS, adult, digits, images, imdb
-from ggdp.training.tasks.standardisation import MEAN_CLIP, mechanism
+from ggdp_paper.record import measured
+from ggdp_paper.tasks import TASKS, adult, digits, images, imdb
+from ggdp_paper.tasks.standardisation import MEAN_CLIP, mechanism
 
 PAGE = (Path(__file__).parents[3] / "docs" / "tasks.md").read_text()
 MODELS = {"digits": digits, "adult": adult, "imdb": imdb, "cifar10": images, "svhn": images}

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from ggdp.training.tasks import scattering
-from ggdp.training.tasks.scattering import Scattering
+from ggdp_paper.tasks import scattering
+from ggdp_paper.tasks.scattering import Scattering
 
 # Scattering2D(J=2, shape=(32, 32)) of kymatio 0.3.0 with torch 2.13, on the image of `smooth_image`: channel,
 # row, column, value. (kymatio 0.3.0 imports beside SciPy 1.17 only if scipy.special.sph_harm is put back.)

@@ -9,9 +9,9 @@ import torch
 from scipy import stats
 
 from ggdp import epsilon
-from ggdp.training.tasks.images import PIXEL_MEAN, PIXEL_STD
-from ggdp.training.tasks.scattering import Scattering
-from ggdp.training.tasks.standardisation import (
+from ggdp_paper.tasks.images import PIXEL_MEAN, PIXEL_STD
+from ggdp_paper.tasks.scattering import Scattering
+from ggdp_paper.tasks.standardisation import (
     Standardisation,
     contributions,
     mechanism,

@@ -11,7 +11,7 @@ import pytest
 import torch
 from scipy.io import savemat
 
-from ggdp.training.tasks import TASKS, adult, image_files, images, load_task
+from ggdp_paper.tasks import TASKS, adult, image_files, images, load_task
 
 PARAMETERS = {"digits": 6090, "adult": 4034, "imdb": 1_081_002, "cifar10": 187_210, "svhn": 187_210}
 INPUTS = {"digits": (1, 8, 8), "adult": (123,), "imdb": (256,), "cifar10": (243, 8, 8), "svhn": (243, 8, 8)}
