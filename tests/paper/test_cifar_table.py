@@ -106,7 +106,7 @@ def test_a_score_that_some_run_lacks_is_not_averaged():
 def test_a_cell_trains_within_its_budget(monkeypatch):
     import torch
 
-    from ggdp.training import tasks
+    from ggdp_paper import tasks
 
     # Another task in its place: features of images take seconds.
     made_up = tasks.load_task("digits", synthetic=True, generator=torch.Generator().manual_seed(1))

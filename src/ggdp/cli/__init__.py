@@ -81,11 +81,12 @@ def _guest(point: EntryPoint) -> Any:
 
 def _not_importable(point: EntryPoint, error: Exception) -> Callable[[], None]:
     package = point.module.partition(".")[0]
+    bringing = point.dist.name if point.dist is not None else package
 
     def refuse() -> None:
         raise ValueError(
             f"{point.name} is a command of {package}, which cannot be imported here ({error}); "
-            "install it again"
+            f"install {bringing} again"
         )
 
     refuse.__doc__ = f"Not available here: {package} cannot be imported."

@@ -34,9 +34,11 @@ def test_the_embedded_task_learns_and_leaves_record_and_picture(ggdp, tmp_path):
     assert "note: noise from a seed" in done.err
 
 
-def test_the_record_makes_a_report(ggdp, tmp_path):
+def test_the_record_makes_a_report_without_the_package_that_made_it(ggdp, monkeypatch, tmp_path):
     record, page = tmp_path / "run.json", tmp_path / "run.html"
     assert ggdp(*ADULT[:-2], *NOISE, "--epochs", "2", "--record", record).code == 0
+    for name in [name for name in sys.modules if name.split(".")[0] == "ggdp_paper"]:
+        monkeypatch.setitem(sys.modules, name, None)
     done = ggdp("report", record, "--html", page)
     assert done.code == 0, done.err
     assert "trained by beta-DP-SGD" in page.read_text()
