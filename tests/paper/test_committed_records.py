@@ -59,6 +59,14 @@ def test_a_committed_record_is_a_full_run_of_the_present_settings_with_its_pictu
         assert (PAPER / "records" / f"{picture}.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize("name", sorted(set(RECORDS) - {"speed"}))  # a time is of its machine, as its cell is
+def test_the_seeds_of_a_committed_record_are_those_of_the_present_cells(name):
+    cells = experiment_named(name).cells(RECORDS[name]["config"])
+    told = [" ".join(f"{word:08x}" for word in cell.entropy) for cell in cells]
+    assert told == list(RECORDS[name]["seeds"].values())
+    assert RECORDS[name]["seconds"]["cells"] == len(cells)
+
+
 @pytest.mark.parametrize("name", sorted(RECORDS))
 def test_the_verdicts_of_a_committed_record_follow_from_its_numbers(name):
     record, experiment = RECORDS[name], experiment_named(name)

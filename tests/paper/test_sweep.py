@@ -30,6 +30,17 @@ def test_a_cell_draws_from_its_settings_alone(tmp_path):
     assert forward[0]["number"] == np.random.default_rng(np.random.SeedSequence(entropy)).random()
 
 
+def test_a_function_that_moved_keeps_its_seeds_and_its_finished_cells(tmp_path):
+    before = cells(1)[0]
+    moved = Cell("sweep_tasks:variable", before.config | {"name": "HOME"}, seeded_as=before.task)
+    named = Cell(before.task, moved.config)
+    assert (moved.digest, moved.entropy) == (named.digest, named.entropy)
+    assert "found" in moved.result()  # the function of today runs
+    store = CellStore(tmp_path)
+    store.write(named, {"number": 1.0}, 0.0)
+    assert store.read(moved)["result"] == {"number": 1.0}
+
+
 def test_a_record_holds_the_cell_its_seed_and_its_result(tmp_path):
     (cell,) = cells(1)
     sweep([cell], tmp_path, workers=SEQUENTIAL)

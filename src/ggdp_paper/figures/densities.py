@@ -26,7 +26,11 @@ def calibrated(config: Mapping[str, Any], surroundings: Surroundings) -> dict[st
 
 def _cells(settings: Settings) -> list[Cell]:
     target = {name: settings[name] for name in ("epsilon", "delta")}
-    return [Cell(f"{__name__}:calibrated", {**target, "beta": beta}) for beta in settings["betas"]]
+    seeded_as = "ggdp.reproduction.densities:calibrated"
+    return [
+        Cell(f"{__name__}:calibrated", {**target, "beta": beta}, seeded_as=seeded_as)
+        for beta in settings["betas"]
+    ]
 
 
 def _numbers(settings: Settings, results: list[dict[str, Any]]) -> Numbers:

@@ -63,7 +63,10 @@ def known_epsilon(beta: float, sigma: float, delta: float) -> float:
 
 def _cells(settings: Settings) -> list[Cell]:
     target = {name: settings[name] for name in ("delta", "line", "sigmas")}
-    return [Cell(f"{__name__}:curve", {**target, "beta": beta}) for beta in settings["betas"]]
+    seeded_as = "ggdp.reproduction.epsilon_by_sigma:curve"
+    return [
+        Cell(f"{__name__}:curve", {**target, "beta": beta}, seeded_as=seeded_as) for beta in settings["betas"]
+    ]
 
 
 def _numbers(settings: Settings, results: list[dict[str, Any]]) -> Numbers:

@@ -74,8 +74,9 @@ def _curves(settings: Settings) -> list[tuple[dict[str, Any], list[int]]]:
 
 def _cells(settings: Settings) -> list[Cell]:
     shared = {name: settings[name] for name in ("delta", "gaps")}
+    seeded_as = "ggdp.reproduction.hardmax:utilities"
     return [
-        Cell(f"{__name__}:utilities", {**shared, **curve, "histogram_seed": seed})
+        Cell(f"{__name__}:utilities", {**shared, **curve, "histogram_seed": seed}, seeded_as=seeded_as)
         for curve, seeds in _curves(settings)
         for seed in seeds
     ]

@@ -26,7 +26,10 @@ def weights(config: Mapping[str, Any], surroundings: Surroundings) -> dict[str, 
 
 def _cells(settings: Settings) -> list[Cell]:
     shared = {name: settings[name] for name in ("epsilon", "delta", "thresholds", "betas")}
-    return [Cell(f"{__name__}:weights", {**shared, "run": run}) for run in settings["runs"]]
+    seeded_as = "ggdp.reproduction.tail_weight:weights"
+    return [
+        Cell(f"{__name__}:weights", {**shared, "run": run}, seeded_as=seeded_as) for run in settings["runs"]
+    ]
 
 
 def _numbers(settings: Settings, results: list[dict[str, Any]]) -> Numbers:
