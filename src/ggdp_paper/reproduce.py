@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run one figure from its configuration to its record and pictures."""
+"""Run one figure from its configuration and its published data to its record and pictures."""
 
 import hashlib
 import json

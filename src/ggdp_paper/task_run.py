@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Train a built-in task privately: settings in, a report out."""
+"""Train a built-in task privately: `prepare` makes a run from settings, `training_cell` one from a seed."""
 
 import math
 from collections.abc import Callable
@@ -28,7 +28,7 @@ class RunSettings:
 
     Attributes:
         beta: exponent of the noise.
-        norm: in which gradients are clipped: p, "matched", or beta if None.
+        norm: in which gradients are clipped: p or "matched"; 2 if None.
         target_epsilon: calibrates the noise; or
         noise_multiplier: scale / (sqrt(2) * clip_norm).
         delta: of the guarantee.

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mean accuracies of a few runs, what they can tell, and their picture.
 
-A lead within two standard errors is a tie.
 A row has the `accuracy`, its deviation `std` over the `runs`, None for a single run, and the exponent `beta`.
-A verdict is True, False, or None where the runs cannot tell.
+A verdict is True, False, or None where the runs cannot tell: a lead within two standard errors is a tie.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -164,6 +164,9 @@ def standardisation_kept_in(
 ) -> Standardisation:
     """What the file holds; or a new release, which is then written to it. Without a file, a new release.
 
+    Every release costs privacy, and the ledger of a run counts one, so that a run that goes on later must not
+    make another. Released numbers are public: the file holds no secret.
+
     Raises:
         ValueError: The file holds a release of other data or with other noise, or nothing that can be read.
     """

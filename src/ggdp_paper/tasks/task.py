@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A task: data, a model, and the settings that train it well; and what a user may ask of one."""
+"""A task: data, a model, and the settings that train it well; and what a user may ask of one.
+
+Every task finds its published files by `located` and draws its first weights by `initialised`.
+"""
 
 import math
 from collections.abc import Callable
@@ -134,6 +137,8 @@ def located(folder: Path, names: tuple[str, ...], *, published: str) -> Path:
 
 def initialised(make: Callable[[], nn.Module], generator: torch.Generator) -> nn.Module:
     """A module that `make` describes, its weights drawn from `generator` as PyTorch draws them by default.
+
+    PyTorch itself would draw them from its global generator.
 
     Linear, convolutional and recurrent layers: uniform on +-1/sqrt(fan in), where a recurrent layer's fan in
     is its hidden size. Embeddings: standard normal. The weights are on the generator's device.
