@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """CIFAR-10 and SVHN as their authors publish them: arrays of bytes [N, 3, 32, 32] and labels [N].
 
-Read here and not by torchvision, which unpickles CIFAR-10, does not know its binary version, and reads SVHN by
-SciPy: a hostile file must not run code, nor a damaged one end the process.
+Read here and not by torchvision, which unpickles CIFAR-10, does not know its binary version, and reads SVHN
+by SciPy: a hostile file must not run code, nor a damaged one end the process.
 """
 
 import io
