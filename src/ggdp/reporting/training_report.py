@@ -12,10 +12,15 @@ from ggdp.reporting.noisy_steps import extended, noise_in, norm_of
 from ggdp.reporting.privacy_records import SEED_CAVEAT
 from ggdp.reporting.record_fields import Fields
 from ggdp.reporting.report import NO_BOUND, SEEDED, Picture, Report, detection_picture
-from ggdp.reporting.training_record import CHOICE_CAVEAT
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+CHOICE_CAVEAT = (
+    "choosing settings, or the best epoch, by the test score is not part of epsilon; the score itself is "
+    "computed on data that training does not see"
+)
+"""What every record of `train` says, and this page in words of its own."""
 
 _TUNING = (
     "Not covered: settings that were chosen by looking at results on the same private data. Every run that "
