@@ -2,7 +2,6 @@
 import json
 
 import pytest
-
 from ggdp.reporting.example_data import READERS_BY_BRANCH, VOTES_BY_NAME
 
 

@@ -7,7 +7,6 @@ import re
 import stat
 
 import pytest
-
 from ggdp.reporting.privacy_records import record_of
 from ggdp.reporting.training_record import CHOICE_CAVEAT
 

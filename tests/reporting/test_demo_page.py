@@ -4,11 +4,11 @@ import json
 import re
 
 import pytest
+from ggdp.reporting.demo_study import Case, Study, Target
+from ggdp.reporting.example_data import READERS_BY_BRANCH
 
 from ggdp import Bounds
 from ggdp.reporting import demo_page, figures
-from ggdp.reporting.demo_study import Case, Study, Target
-from ggdp.reporting.example_data import READERS_BY_BRANCH
 
 
 def case(beta, scale):

@@ -6,9 +6,6 @@ import json
 import math
 
 import pytest
-
-from ggdp import AdditiveNoise, Adjacency, Bounds, GeneralizedGaussian
-from ggdp.calibration import Calibrated
 from ggdp.reporting.noise_facts import noise_facts
 from ggdp.reporting.privacy_records import (
     Run,
@@ -18,6 +15,9 @@ from ggdp.reporting.privacy_records import (
     epsilon_record,
     record_of,
 )
+
+from ggdp import AdditiveNoise, Adjacency, Bounds, GeneralizedGaussian
+from ggdp.calibration import Calibrated
 from ggdp.reporting.run_report import reports_of
 
 NOISE = GeneralizedGaussian(1.5, 2.0)

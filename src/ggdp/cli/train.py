@@ -9,7 +9,7 @@ import typer
 
 from ggdp.atomic_file import write_atomically
 from ggdp.cli import options, output
-from ggdp.reporting.privacy_records import record_of
+from ggdp.reporting.records import record_of
 
 if TYPE_CHECKING:
     from ggdp.training.report import EpochRow, FitReport
@@ -171,7 +171,7 @@ def train(
     output.need("torch", "sklearn" if task == "digits" else None, "matplotlib" if plot else None)
     import torch
 
-    from ggdp.reporting.training_record import training_record
+    from ggdp.reporting.records import training_record
     from ggdp.training.task_run import RunSettings, prepare
 
     check_choices(epsilon, noise_multiplier, data, synthetic, checkpoint, resume)
@@ -194,12 +194,14 @@ def train(
     asked = {"seed": seed, "learning_rate": run.private.optimizer.param_groups[0]["lr"],
              "momentum": run.private.optimizer.param_groups[0]["momentum"], "average": average,
              "patience": patience, "device": device}  # fmt: skip
-    found = training_record(loaded, report, spent, asked, seeded=seed is not None, synthetic=synthetic)
+    found = training_record(
+        loaded.name, loaded.caveats, report, spent, asked, seeded=seed is not None, synthetic=synthetic
+    )
     whole = record_of("train", [found])
     if record is not None:
         write_atomically(record, json_format.dumps(whole, indent=1, allow_nan=False) + "\n")
     if plot is not None:
-        from ggdp.reporting.training_figure import training_figure
+        from ggdp.reporting.figures import training_figure
 
         output.write_picture(plot, training_figure(found))
     if json:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ggdp.reporting.outlier_study import OutlierTarget, outlier_study
+from ggdp.calibration.outliers import OutlierTarget, outlier_study
 from ggdp.reproduction.cell import Cell, Surroundings
 from ggdp.reproduction.experiment import Agreement, Experiment, Finding, Numbers, Settings
 
@@ -124,7 +124,7 @@ def _is_less(log_weight: float, other: float) -> bool | None:
 
 
 def _pictures(settings: Settings, numbers: Numbers) -> dict[str, "Figure"]:
-    from ggdp.reporting.outlier_figure import outlier_figure
+    from ggdp.reporting.figures import outlier_figure
 
     return {"fig4": outlier_figure([(run["name"], run) for run in numbers["runs"]])}
 
