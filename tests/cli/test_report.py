@@ -7,8 +7,8 @@ import re
 import stat
 
 import pytest
-from ggdp.reporting.privacy_records import record_of
-from ggdp.reporting.training_record import CHOICE_CAVEAT
+
+from ggdp.reporting.records import CHOICE_CAVEAT, record_of
 
 NASTY = "<script>alert('x')</script>"
 

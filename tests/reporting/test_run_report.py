@@ -6,18 +6,18 @@ import json
 import math
 
 import pytest
-from ggdp.reporting.noise_facts import noise_facts
-from ggdp.reporting.privacy_records import (
+
+from ggdp import AdditiveNoise, Adjacency, Bounds, GeneralizedGaussian
+from ggdp.calibration import Calibrated
+from ggdp.reporting.records import (
     Run,
     calibration_record,
     curve_record,
     delta_record,
     epsilon_record,
+    noise_facts,
     record_of,
 )
-
-from ggdp import AdditiveNoise, Adjacency, Bounds, GeneralizedGaussian
-from ggdp.calibration import Calibrated
 from ggdp.reporting.run_report import reports_of
 
 NOISE = GeneralizedGaussian(1.5, 2.0)

@@ -120,7 +120,7 @@ def audit_report(result: Fields) -> Report:
     upper, lower = result.bounds("epsilon").upper, result.real("lower_epsilon", least=0.0)
     delta, assumes = result.real("delta", least=0.0, most=1.0), result.text("assumes")
     confidence, method = result.real("confidence", least=0.5, most=1.0), result.text("certified_by")
-    _same("is_consistent", result.truth("is_consistent"), upper is None or lower <= upper, "the two bounds")
+    _check_verdict(result, "is_consistent", upper is None or lower <= upper, "the two bounds say")
     _check_scores(result.inside("scores"))
     settings = _audit_settings(result)
     content = result.content
@@ -175,20 +175,21 @@ def check_verdict(check: Mapping[str, Any]) -> str:
     return f"FAILED: {'; '.join(failed)}. The steps do not do what the plan says."
 
 
-def _same(name: str, told: bool, found: bool, source: str) -> None:
+def _check_verdict(fields: Fields, name: str, found: bool, why: str) -> None:
     """Refuse a verdict that the record's own numbers contradict."""
-    if told != found:
-        raise ValueError(f"{name} must be {str(found).lower()}, as {source} say, got {str(told).lower()}")
+    if fields.truth(name) != found:
+        must, got = str(found).lower(), str(not found).lower()
+        raise ValueError(f"{fields.place}.{name} must be {must}, as {why}, got {got}")
 
 
 def _check_scores(scores: Fields) -> None:
     edges = scores.values("edges")
     if not all(one < other for one, other in itertools.pairwise(edges)):
-        raise ValueError("scores.edges must be numbers that rise, got others")
+        raise ValueError(f"{scores.place}.edges must be numbers that rise, got others")
     for name in ("included", "left_out"):
         held = len(scores.values(name, least=0.0))
         if held != len(edges) - 1:
-            raise ValueError(f"scores.{name} must hold {len(edges) - 1} counts, got {held}")
+            raise ValueError(f"{scores.place}.{name} must hold {len(edges) - 1} counts, got {held}")
 
 
 def _audit_settings(result: Fields) -> dict[str, str]:
@@ -213,7 +214,7 @@ def _check_settings(check: Fields) -> dict[str, str]:
     tests, level = check.listed("tests"), check.real("level", above=0.0, most=1.0)
     p_values = [one.real("p_value", least=0.0, most=1.0) for one in tests]
     passed = all(p_value >= level / len(tests) for p_value in p_values)
-    _same("noise_check.passed", check.truth("passed"), passed, "its tests")
+    _check_verdict(check, "passed", passed, "its tests say")
     told = (
         f"{len(tests)} on {check.whole('values', least=1)} numbers of {check.whole('steps', least=1)} steps; "
         f"a right run fails with probability {level:g}"
