@@ -338,6 +338,13 @@ def test_an_audit_that_contradicts_its_claim_warns_and_never_guarantees():
     assert "FAILED: tails (everywhere)" in report_of(failed, "audit").warnings[0]
 
 
+def test_a_test_named_like_a_setting_does_not_hide_it():
+    named = damaged(AUDITED, ("noise_check", "tests", 0, "name"), "sampling rate")
+    settings = report_of(named, "audit").settings
+    assert settings["sampling rate"] == "0.1 (Poisson)"
+    assert settings["test: sampling rate"] == "p = 0.5, everywhere"
+
+
 @pytest.mark.parametrize("path", [("is_consistent",), ("noise_check", "passed")])
 def test_an_audit_whose_verdict_is_not_that_of_its_numbers_is_refused(path):
     with pytest.raises(ValueError, match="must be true, as"):

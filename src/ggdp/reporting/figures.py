@@ -230,7 +230,10 @@ def demo_training_figure(record: Mapping[str, Any]) -> "Figure":
     figure, (axes,) = canvas.panels(1)
     for result, style, marker in _demo_results(record):
         steps = [row["steps"] for row in result["training"]]
-        axes.plot(steps, [row["epsilon"]["upper"] for row in result["training"]], marker=marker, **style)
+        spent = [row["epsilon"]["upper"] for row in result["training"]]
+        # The solid line below and hollow markers, so that curves which nearly meet are all seen.
+        below = {"zorder": 1.0} if style["linestyle"] == "-" else {}
+        axes.plot(steps, spent, marker=marker, markersize=8, fillstyle="none", **below, **style)
     axes.set_xlabel("steps of DP-SGD")
     axes.set_ylabel(f"epsilon at delta = {record['target']['delta']:g}")
     axes.set_ylim(bottom=0.0)

@@ -222,5 +222,5 @@ def _check_settings(check: Fields) -> dict[str, str]:
     each = zip(tests, p_values, strict=True)
     return {
         "tests of the steps": told,
-        **{one.text("name"): f"p = {p_value:.3g}, {one.text('where')}" for one, p_value in each},
+        **{f"test: {one.text('name')}": f"p = {p_value:.3g}, {one.text('where')}" for one, p_value in each},
     }
