@@ -8,7 +8,8 @@ import stat
 
 import pytest
 
-from ggdp.reporting.records import CHOICE_CAVEAT, record_of
+from ggdp.reporting.records import record_of
+from ggdp.reporting.training_report import CHOICE_CAVEAT
 
 NASTY = "<script>alert('x')</script>"
 

@@ -1,15 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ggdp train`: private training on a built-in task."""
+"""`ggdp train`: private training on a built-in task, and its record."""
 
 import json as json_format
+import math
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ggdp import version
+from ggdp.accounting import Bounds
 from ggdp.atomic_file import write_atomically
 from ggdp.cli import options, output
-from ggdp.reporting.records import record_of
+from ggdp.mechanisms import Adjacency
+from ggdp.reporting.records import SEED_CAVEAT, bounds_record, record_of
+from ggdp.reporting.training_report import CHOICE_CAVEAT
 
 if TYPE_CHECKING:
     from ggdp.training.report import EpochRow, FitReport
@@ -171,7 +179,6 @@ def train(
     output.need("torch", "sklearn" if task == "digits" else None, "matplotlib" if plot else None)
     import torch
 
-    from ggdp.reporting.records import training_record
     from ggdp.training.task_run import RunSettings, prepare
 
     check_choices(epsilon, noise_multiplier, data, synthetic, checkpoint, resume)
@@ -194,9 +201,7 @@ def train(
     asked = {"seed": seed, "learning_rate": run.private.optimizer.param_groups[0]["lr"],
              "momentum": run.private.optimizer.param_groups[0]["momentum"], "average": average,
              "patience": patience, "device": device}  # fmt: skip
-    found = training_record(
-        loaded.name, loaded.caveats, report, spent, asked, seeded=seed is not None, synthetic=synthetic
-    )
+    found = training_record(loaded, report, spent, asked, seeded=seed is not None, synthetic=synthetic)
     whole = record_of("train", [found])
     if record is not None:
         write_atomically(record, json_format.dumps(whole, indent=1, allow_nan=False) + "\n")
@@ -326,3 +331,78 @@ def _print(found: dict[str, Any]) -> None:
     output.print_table("Private training", rows)
     for caveat in found["caveats"]:
         typer.echo(f"note: {caveat}", err=True)
+
+
+def training_record(
+    task: "Task",
+    report: "FitReport",
+    spent: Bounds,
+    asked: Mapping[str, Any],
+    *,
+    seeded: bool,
+    synthetic: bool,
+) -> dict[str, Any]:
+    """The result of a finished run, for JSON: a summary, then `plan` and `rows` as the run reported them.
+
+    Args:
+        task: what was trained.
+        report: what `fit` returned.
+        spent: epsilon at the end of the run.
+        asked: the command's options that a reader needs to repeat the run.
+        seeded: whether noise came from a seed, in which case nothing here is private.
+        synthetic: whether the data were made up.
+    """
+    plan = report.plan
+    return {
+        "task": task.name,
+        "synthetic": synthetic,
+        "seeded": seeded,
+        "asked": dict(asked),
+        "adjacency": str(Adjacency.ADD_REMOVE),
+        "delta": plan.delta,
+        "target_epsilon": plan.max_epsilon,
+        "epsilon": bounds_record(spent),
+        "beta": plan.noise.beta,
+        "scale": plan.noise.scale,
+        "noise_multiplier": plan.noise_multiplier,
+        "clip_norm": plan.clip_norm,
+        "norm": _plain(plan.p),
+        "rate": plan.rate,
+        "steps": report.last.steps,
+        "accuracy": report.last.score,
+        "best": {"epoch": report.best.epoch, "accuracy": report.best.score},
+        "seconds": report.last.seconds,
+        **_plain(report.to_dict()),
+        "rows": [_row(row) for row in report.rows],
+        "caveats": [*task.caveats, CHOICE_CAVEAT, *([SEED_CAVEAT] if seeded else [])],
+        "versions": _versions(),
+    }
+
+
+def _row(row: "EpochRow") -> dict[str, Any]:
+    """An epoch, with its epsilon as bounds; a row has no estimate between them."""
+    plain = {name: value for name, value in asdict(row).items() if name != "epsilon_lower"}
+    upper = row.epsilon if math.isfinite(row.epsilon) else None
+    return plain | {
+        "epsilon": {"lower": row.epsilon_lower, "estimate": None, "upper": upper},
+        "score": None if math.isnan(row.score) else row.score,
+    }
+
+
+def _plain(value: Any) -> Any:
+    """The value with infinity in words, because JSON has no infinity; only a norm can be infinite here."""
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items()}
+    return "inf" if value == math.inf else value
+
+
+def _versions() -> dict[str, str]:
+    import numpy
+    import torch
+
+    return {
+        "ggdp": version(),
+        "python": platform.python_version(),
+        "numpy": numpy.__version__,
+        "torch": str(torch.__version__),
+    }

@@ -11,9 +11,8 @@ read, and refuses a damaged one by its name.
 
 import decimal
 import math
-import platform
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,14 +27,8 @@ from ggdp.mechanisms import AdditiveNoise, Adjacency, Mechanism
 if TYPE_CHECKING:
     from ggdp.training.audit import AuditResult
     from ggdp.training.noise_check import NoiseCheck
-    from ggdp.training.report import EpochRow, FitReport
 
 SEED_CAVEAT = "noise from a seed can be removed by whoever knows or guesses it: this output is not private"
-CHOICE_CAVEAT = (
-    "choosing settings, or the best epoch, by the test score is not part of epsilon; the score itself is "
-    "computed on data that training does not see"
-)
-
 _NUM_BINS = 40  # of the histograms of an audit's scores
 _MOST = {"epsilon": math.inf, "delta": 1.0}
 
@@ -159,80 +152,11 @@ def noise_facts(noise: GeneralizedGaussian, sensitivity: float = 1.0) -> dict[st
     }
 
 
-def training_record(
-    name: str,
-    caveats: Sequence[str],
-    report: "FitReport",
-    spent: Bounds,
-    asked: Mapping[str, Any],
-    *,
-    seeded: bool,
-    synthetic: bool,
-) -> dict[str, Any]:
-    """The result of a finished training run: a summary, then `plan` and `rows` as the run reported them.
-
-    Args:
-        name: what was trained.
-        caveats: what preprocessing read from the training data that no epsilon covers, one sentence each.
-        report: what `fit` returned.
-        spent: epsilon at the end of the run.
-        asked: the command's options that a reader needs to repeat the run.
-        seeded: whether noise came from a seed, in which case nothing here is private.
-        synthetic: whether the data were made up.
-    """
-    plan = report.plan
-    return {
-        "task": name,
-        "synthetic": synthetic,
-        "seeded": seeded,
-        "asked": dict(asked),
-        "adjacency": str(Adjacency.ADD_REMOVE),
-        "delta": plan.delta,
-        "target_epsilon": plan.max_epsilon,
-        "epsilon": bounds_record(spent),
-        "beta": plan.noise.beta,
-        "scale": plan.noise.scale,
-        "noise_multiplier": plan.noise_multiplier,
-        "clip_norm": plan.clip_norm,
-        "norm": _plain(plan.p),
-        "rate": plan.rate,
-        "steps": report.last.steps,
-        "accuracy": report.last.score,
-        "best": {"epoch": report.best.epoch, "accuracy": report.best.score},
-        "seconds": report.last.seconds,
-        **_plain(report.to_dict()),
-        "rows": [_row(row) for row in report.rows],
-        "caveats": [*caveats, CHOICE_CAVEAT, *([SEED_CAVEAT] if seeded else [])],
-        "versions": _versions(),
-    }
-
-
-def _row(row: "EpochRow") -> dict[str, Any]:
-    """An epoch, with its epsilon as bounds; a row has no estimate between them."""
-    plain = {name: value for name, value in asdict(row).items() if name != "epsilon_lower"}
-    upper = row.epsilon if math.isfinite(row.epsilon) else None
-    return plain | {
-        "epsilon": {"lower": row.epsilon_lower, "estimate": None, "upper": upper},
-        "score": None if math.isnan(row.score) else row.score,
-    }
-
-
 def _plain(value: Any) -> Any:
     """The value with infinity as the text "inf", because JSON has no infinity."""
     if isinstance(value, dict):
         return {name: _plain(inner) for name, inner in value.items()}
     return "inf" if value == math.inf else value
-
-
-def _versions() -> dict[str, str]:
-    import torch
-
-    return {
-        "ggdp": version(),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "torch": str(torch.__version__),
-    }
 
 
 def audit_record(

@@ -12,13 +12,18 @@ from ggdp.reporting import figures
 from ggdp.reporting.guarantee import one_pair
 from ggdp.reporting.pages import NO_BOUND, SEEDED, Report
 from ggdp.reporting.records import (
-    CHOICE_CAVEAT,
     SEED_CAVEAT,
     Fields,
     norm_in_words,
     rounded_down,
     rounded_up,
 )
+
+CHOICE_CAVEAT = (
+    "choosing settings, or the best epoch, by the test score is not part of epsilon; the score itself is "
+    "computed on data that training does not see"
+)
+"""What every record of `train` says, and this page in words of its own."""
 
 _COVERED = (
     "Everything computed from the noisy gradients is covered: the models of all epochs, not only the last. "
