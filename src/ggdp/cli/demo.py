@@ -19,6 +19,7 @@ from ggdp.calibration import calibrate_scale
 from ggdp.cli import options, output
 from ggdp.distributions import GeneralizedGaussian
 from ggdp.mechanisms import AdditiveNoise, Composed, PoissonSampled, release
+from ggdp.reporting import pages
 from ggdp.reporting.records import bounds_record, record_of
 from ggdp.selection import noisy_argmax
 
@@ -57,8 +58,6 @@ def demo(out: Out = Path("demo-report")) -> None:
     Example: ggdp demo --out demo-report
     """
     output.need("matplotlib")
-    from ggdp.reporting import pages
-
     out.mkdir(parents=True, exist_ok=True)
     with output.progress(4 * len(BETAS)) as tell:
         record = record_of("demo", [_result(beta, tell) for beta in BETAS], target=TARGET)

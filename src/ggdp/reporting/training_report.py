@@ -11,13 +11,7 @@ from ggdp.mechanisms import AdditiveNoise
 from ggdp.reporting import figures
 from ggdp.reporting.guarantee import one_pair
 from ggdp.reporting.pages import NO_BOUND, SEEDED, Report
-from ggdp.reporting.records import (
-    SEED_CAVEAT,
-    Fields,
-    norm_in_words,
-    rounded_down,
-    rounded_up,
-)
+from ggdp.reporting.records import SEED_CAVEAT, Fields, norm_in_words, rounded_down, rounded_up
 
 CHOICE_CAVEAT = (
     "choosing settings, or the best epoch, by the test score is not part of epsilon; the score itself is "
