@@ -123,15 +123,15 @@ def audit_report(result: Fields) -> Report:
     _check_scores(result.inside("scores"))
     settings = _audit_settings(result)
     content = result.content
-    good: list[str] = []
-    bad: list[str] = []
-    (good if content["is_consistent"] else bad).append(verdict(content))
+    findings: list[str] = []
+    warnings: list[str] = []
+    (findings if content["is_consistent"] else warnings).append(verdict(content))
     if result.holds("noise_check"):
         settings |= _check_settings(result.inside("noise_check"))
         check = content["noise_check"]
-        (good if check["passed"] else bad).append(check_verdict(check))
+        (findings if check["passed"] else warnings).append(check_verdict(check))
     if result.truth("synthetic"):
-        bad.append(_MADE_UP)
+        warnings.append(_MADE_UP)
     certified = (
         "No upper bound of epsilon is certified."
         if upper is None
@@ -148,8 +148,8 @@ def audit_report(result: Fields) -> Report:
         no_guarantee=_NO_GUARANTEE,
         settings=settings,
         proved=(certified,),
-        estimated=(shown, *good),
-        warnings=tuple(bad),
+        estimated=(shown, *findings),
+        warnings=tuple(warnings),
         pictures=((partial(figures.audit_figure, content), caption),),
     )
 
