@@ -26,6 +26,30 @@ _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 
 
 @dataclass(frozen=True)
+class OutlierTarget:
+    """The privacy that every noise compared has, and the run it is for."""
+
+    epsilon: float
+    delta: float
+    rate: float = 1.0
+    steps: int = 1
+    sensitivity: float = 1.0
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+
+    def noise(self, beta: float) -> Calibrated:
+        """The smallest noise of this exponent."""
+        return calibrate_scale(
+            beta=beta,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            rate=self.rate,
+            steps=self.steps,
+            sensitivity=self.sensitivity,
+            adjacency=self.adjacency,
+        )
+
+
+@dataclass(frozen=True)
 class LeastOutliers:
     """The exponent whose noise, at equal privacy, is least often beyond a threshold.
 
@@ -84,16 +108,8 @@ def log_tail_weight_at(
 ) -> float:
     """The logarithm of `tail_weight_at`; does not underflow."""
     threshold = arguments.real("threshold", threshold, least=0.0)
-    noise = calibrate_scale(
-        beta=beta,
-        epsilon=epsilon,
-        delta=delta,
-        rate=rate,
-        steps=steps,
-        sensitivity=sensitivity,
-        adjacency=adjacency,
-    )
-    return log_tail_weight(noise, threshold)
+    target = OutlierTarget(epsilon, delta, rate, steps, sensitivity, adjacency)
+    return log_tail_weight(target.noise(beta), threshold)
 
 
 def log_tail_weight(noise: Calibrated, threshold: float) -> float:
@@ -133,19 +149,8 @@ def best_beta_for_outliers(
     >>> best.beta
     1.0
     """
-
-    def noise_at(beta: float) -> Calibrated:
-        return calibrate_scale(
-            beta=beta,
-            epsilon=epsilon,
-            delta=delta,
-            rate=rate,
-            steps=steps,
-            sensitivity=sensitivity,
-            adjacency=adjacency,
-        )
-
-    return least_outliers(noise_at, threshold, betas, tolerance)
+    target = OutlierTarget(epsilon, delta, rate, steps, sensitivity, adjacency)
+    return least_outliers(target.noise, threshold, betas, tolerance)
 
 
 def least_outliers(
@@ -176,30 +181,6 @@ def lowest(function: Callable[[float], float], low: float, high: float, toleranc
                 seen[point] = function(point)
         left, right = (left, outer) if seen[inner] <= seen[outer] else (inner, right)
     return min(seen, key=lambda point: seen[point])
-
-
-@dataclass(frozen=True)
-class OutlierTarget:
-    """The privacy that every noise of a study has, and the run it is for."""
-
-    epsilon: float
-    delta: float
-    rate: float = 1.0
-    steps: int = 1
-    sensitivity: float = 1.0
-    adjacency: Adjacency = Adjacency.ADD_REMOVE
-
-    def noise(self, beta: float) -> Calibrated:
-        """The smallest noise of this exponent."""
-        return calibrate_scale(
-            beta=beta,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            rate=self.rate,
-            steps=self.steps,
-            sensitivity=self.sensitivity,
-            adjacency=self.adjacency,
-        )
 
 
 @dataclass(frozen=True)
