@@ -20,9 +20,9 @@ from ggdp import (
     PoissonSampled,
     epsilon,
 )
-from ggdp.accounting.profile import PrivacyProfile
 from ggdp.accounting.integer_search import largest_that_fits
 from ggdp.accounting.ledger.accountant import Budget
+from ggdp.accounting.profile import PrivacyProfile
 from ggdp.errors import BudgetExceededError
 from ledger_steps import COUNT, OTHER, STEP
 

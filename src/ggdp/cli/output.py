@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ggdp.atomic_file import write_atomically
-from ggdp.reporting.rounding import rounded_down as rounded_down
-from ggdp.reporting.rounding import rounded_up as rounded_up
+from ggdp.reporting.records import rounded_down as rounded_down
+from ggdp.reporting.records import rounded_up as rounded_up
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

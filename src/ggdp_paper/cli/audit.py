@@ -8,7 +8,7 @@ import typer
 
 from ggdp.atomic_file import write_atomically
 from ggdp.cli import options, output
-from ggdp.reporting.privacy_records import record_of
+from ggdp.reporting.records import record_of
 from ggdp_paper.cli.train import (
     BatchSize,
     Clip,
@@ -120,7 +120,8 @@ def audit(
     output.need("torch", "sklearn" if task == "digits" else None, "matplotlib" if plot else None)
     import torch
 
-    from ggdp.reporting.audit_report import audit_figure, audit_record
+    from ggdp.reporting.figures import audit_figure
+    from ggdp.reporting.records import audit_record
     from ggdp.training import audit as audited
     from ggdp.training import check_noise
     from ggdp_paper.task_run import RunSettings, private_arguments
@@ -162,7 +163,7 @@ def audit(
 
 
 def _print(told: dict[str, Any]) -> None:
-    from ggdp.reporting.audit_report import check_verdict, verdict
+    from ggdp.reporting.training_report import check_verdict, verdict
 
     upper = told["epsilon"]["upper"]
     certified = "no upper bound" if upper is None else output.rounded_up(upper, 6)

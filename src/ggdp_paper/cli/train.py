@@ -16,7 +16,7 @@ from ggdp.accounting import Bounds
 from ggdp.atomic_file import write_atomically
 from ggdp.cli import options, output
 from ggdp.mechanisms import Adjacency
-from ggdp.reporting.privacy_records import SEED_CAVEAT, bounds_record, record_of
+from ggdp.reporting.records import SEED_CAVEAT, bounds_record, record_of
 from ggdp.reporting.training_report import CHOICE_CAVEAT
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def train(
     if record is not None:
         write_atomically(record, json_format.dumps(whole, indent=1, allow_nan=False) + "\n")
     if plot is not None:
-        from ggdp.reporting.training_figure import training_figure
+        from ggdp.reporting.figures import training_figure
 
         output.write_picture(plot, training_figure(found))
     if json:

@@ -87,7 +87,7 @@ def _rises(values: list[float]) -> bool:
 
 
 def _pictures(settings: Settings, numbers: Numbers) -> dict[str, "Figure"]:
-    from ggdp.reporting.density_figure import density_figure
+    from ggdp.reporting.figures import density_figure
 
     noises = [GeneralizedGaussian(row["beta"], row["scale"]) for row in numbers["noises"]]
     title = f"epsilon = {settings['epsilon']:g}, delta = {settings['delta']:g}, sensitivity 1"

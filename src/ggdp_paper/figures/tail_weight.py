@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ggdp.reporting.outlier_study import OutlierTarget, outlier_study
+from ggdp.calibration.outliers import OutlierTarget, outlier_study
 from ggdp_paper.experiment import Agreement, Experiment, Finding, Numbers, Settings
 from ggdp_paper.sweep import Cell, Surroundings
 
@@ -127,7 +127,7 @@ def _is_less(log_weight: float, other: float) -> bool | None:
 
 
 def _pictures(settings: Settings, numbers: Numbers) -> dict[str, "Figure"]:
-    from ggdp.reporting.outlier_figure import outlier_figure
+    from ggdp.reporting.figures import outlier_figure
 
     return {"fig4": outlier_figure([(run["name"], run) for run in numbers["runs"]])}
 

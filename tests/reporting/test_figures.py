@@ -7,11 +7,10 @@ import pytest
 
 from ggdp import AdditiveNoise, Adjacency, Bounds, GeneralizedGaussian
 from ggdp.calibration import Calibrated, LeastOutliers
+from ggdp.calibration.outliers import OutlierStudy, OutlierTarget
 from ggdp.reporting import canvas
-from ggdp.reporting.curve_figure import curve_figure
-from ggdp.reporting.outlier_figure import outlier_figure
-from ggdp.reporting.outlier_study import OutlierStudy, OutlierTarget
-from ggdp.reporting.privacy_records import Run, bounds_record, curve_record
+from ggdp.reporting.figures import curve_figure, outlier_figure
+from ggdp.reporting.records import Run, bounds_record, curve_record
 
 BETAS = (1.0, 1.5, 2.0, 3.0)
 DELTAS = [1e-8, 1e-5]
