@@ -75,7 +75,7 @@ def test_a_described_mechanism_that_costs_nothing_costs_nothing():
 
 def test_a_ledger_counts_described_releases_and_keeps_to_its_budget():
     ledger = Accountant(epsilon=20.0, delta=1e-6)
-    ledger.spend(RESPONSE, count=5)
+    ledger.spend(RESPONSE, times=5)
     fits = ledger.remaining(RESPONSE)
     most, too_many = (Composed(RESPONSE, times=5 + fits + k) for k in (0, 1))
     assert epsilon(most, delta=1e-6).upper <= 20.0 < epsilon(too_many, delta=1e-6).upper

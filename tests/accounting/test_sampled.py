@@ -19,7 +19,7 @@ from ggdp import (
 from ggdp.accounting import loss_histogram
 from ggdp.accounting.bounds import Bounds, Estimate
 from ggdp.accounting.loss_histogram import LossHistogram
-from ggdp.accounting.sampled import (
+from ggdp.accounting.monte_carlo import (
     FAILURE_PROB,
     loss_sampler,
     printed_theorem,

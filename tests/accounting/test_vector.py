@@ -265,7 +265,7 @@ def test_a_ledger_keeps_vectors_within_their_budget():
     step = PoissonSampled(AdditiveNoise(noise(1.5), dimension=math.inf), 0.01)
     ledger = Accountant(epsilon=1.0, delta=DELTA)
     most = ledger.remaining(step)
-    ledger.spend(step, count=most)
+    ledger.spend(step, times=most)
     assert ledger.epsilon(delta=DELTA).upper <= 1.0
     assert not ledger.can_afford(step)
     # Laplace noise in the l_2 norm: pure epsilon is that of the l_1 norm, sqrt(d) times larger

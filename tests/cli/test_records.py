@@ -57,7 +57,8 @@ def objects(value):
 
 
 def test_every_command_with_json_is_among_the_lines():
-    commands = typer.main.get_command(cli.app).commands
+    group = typer.main.get_command(cli.app)
+    commands = {name: group.get_command(None, name) for name in group.list_commands(None)}
     assert set(LINES) == {name for name, one in commands.items() if any(p.name == "json" for p in one.params)}
 
 

@@ -11,14 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ggdp import arguments
-from ggdp.accounting import Bounds, vector
+from ggdp.accounting import Bounds
 from ggdp.accounting import delta as delta_of
 from ggdp.accounting import epsilon as epsilon_of
-from ggdp.accounting.composition import MOST_EPSILON
-from ggdp.accounting.tilt import planned_epsilon
+from ggdp.accounting.engines.curve import MOST_EPSILON
+from ggdp.accounting.engines.tilt import planned_epsilon
+from ggdp.accounting.steps import steps_of
+from ggdp.accounting.vectors.explicit_shifts import one_coordinate
 from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
 from ggdp.mechanisms import Adjacency, Composed, Mechanism
-from ggdp.privacy_loss.dominating import directions
 from ggdp.search import Axis, LogAxis, border
 
 _JUST_ABOVE = 5e-324
@@ -62,7 +63,7 @@ class Target:
 
     def check(self, mechanism: Mechanism) -> None:
         """Refuse, before any search, a mechanism that the accountant does not cover."""
-        vector.check(mechanism, self.adjacency)
+        steps_of(mechanism, self.adjacency)
 
     def met_by(self, mechanism: Mechanism) -> Bounds | None:
         """Epsilon of a mechanism that certifiably meets the target; None if it does not."""
@@ -107,9 +108,9 @@ class Target:
 
     def planned_excess(self, mechanism: Mechanism) -> float:
         """About log(epsilon / target), by the saddle-point method; good for a start, never a bound."""
-        plan = vector.one_coordinate(mechanism)  # of a vector no worst shift may be known
+        plan = one_coordinate(steps_of(mechanism, self.adjacency))  # of a vector no worst shift may be known
         log_delta = math.log(self.delta)
-        epsilons = [planned_epsilon(parts, log_delta) for parts in directions(plan, self.adjacency)]
+        epsilons = [planned_epsilon(parts, log_delta) for parts in plan.pairs()]
         return _log_ratio(max(epsilons), self.epsilon)
 
     def _judge_delta(self, mechanism: Mechanism) -> Verdict:

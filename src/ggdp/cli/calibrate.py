@@ -10,7 +10,7 @@ from ggdp.calibration import Calibrated, calibrate_rate, calibrate_scale, calibr
 from ggdp.cli import options, output
 from ggdp.cli.privacy import bound_cells
 from ggdp.mechanisms import Adjacency
-from ggdp.reporting.privacy_records import calibration_record, record_of
+from ggdp.reporting.records import calibration_record, record_of
 
 
 class Unknown(StrEnum):

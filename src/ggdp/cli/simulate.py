@@ -8,7 +8,8 @@ import typer
 
 from ggdp.cli import options, output
 from ggdp.mechanisms import Adjacency
-from ggdp.reporting.privacy_records import record_of
+from ggdp.reporting.figures import simulation_figure
+from ggdp.reporting.records import record_of
 from ggdp.selection import ArgmaxSimulation, simulate_argmax
 
 
@@ -66,8 +67,6 @@ def simulate(
         )
     record = record_of("simulate-argmax", **simulation.to_dict())
     if plot is not None:
-        from ggdp.reporting.pate_figure import simulation_figure
-
         output.write_picture(plot, simulation_figure(record))
     if json:
         output.print_json(record)
