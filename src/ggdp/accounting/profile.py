@@ -274,7 +274,9 @@ def _estimated(
 def checked_delta(delta: float) -> float:
     """A delta that epsilon can be asked at: 0, or in [1e-100, 1)."""
     delta = arguments.real("delta", delta, least=0.0, below=1.0)
-    return arguments.real("delta", delta, least=_LEAST_DELTA, hint="or 0") if delta else delta
+    if delta == 0.0:
+        return delta
+    return arguments.real("delta", delta, least=_LEAST_DELTA, below=1.0, hint="or 0 for pure privacy")
 
 
 def _log_delta_argument(delta: float | None, log_delta: float | None) -> float:
