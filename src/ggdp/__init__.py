@@ -12,16 +12,16 @@ if TYPE_CHECKING:
         Accountant,
         Bounds,
         Estimate,
+        MonteCarloEstimate,
         PrivacyProfile,
-        SampledEstimate,
         account,
         delta,
         epsilon,
         loss_sampler,
+        monte_carlo_delta,
+        monte_carlo_epsilon,
         privacy_curve,
         renyi_divergence,
-        sampled_delta,
-        sampled_epsilon,
     )
     from ggdp.calibration import (
         Calibrated,
@@ -65,6 +65,8 @@ if TYPE_CHECKING:
     from ggdp.privacy_loss.matched_norm import MatchedNormReport, verify_matched_norm
     from ggdp.selection.argmax import NoisyArgmax, noisy_argmax
 
+    __version__: str
+
 __all__ = [
     "Accountant",
     "AdditiveNoise",
@@ -91,6 +93,7 @@ __all__ = [
     "LossSurvival",
     "MatchedNormReport",
     "Mixture",
+    "MonteCarloEstimate",
     "NoDominatingPairError",
     "NoisyArgmax",
     "NonFiniteGradientError",
@@ -101,10 +104,10 @@ __all__ = [
     "PoissonSampled",
     "PrivacyProfile",
     "RefusedEventError",
-    "SampledEstimate",
     "SecureGenerator",
     "SelfCheckError",
     "UnsupportedModelError",
+    "__version__",
     "account",
     "best_beta_for_outliers",
     "calibrate_family",
@@ -116,16 +119,15 @@ __all__ = [
     "epsilon",
     "estimate_scale",
     "loss_sampler",
+    "monte_carlo_delta",
+    "monte_carlo_epsilon",
     "noisy_argmax",
     "privacy_curve",
     "release",
     "renyi_divergence",
-    "sampled_delta",
-    "sampled_epsilon",
     "secure_generator",
     "tail_weight_at",
     "verify_matched_norm",
-    "version",
 ]
 
 _ROOMS = {
@@ -150,15 +152,15 @@ _ROOMS = {
         "Bounds",
         "Estimate",
         "PrivacyProfile",
-        "SampledEstimate",
+        "MonteCarloEstimate",
         "account",
         "delta",
         "epsilon",
         "loss_sampler",
         "privacy_curve",
         "renyi_divergence",
-        "sampled_delta",
-        "sampled_epsilon",
+        "monte_carlo_delta",
+        "monte_carlo_epsilon",
     ),
     "ggdp.calibration": (
         "Calibrated",
@@ -202,7 +204,9 @@ _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name from its room."""
+    """Load a public name from its room; `__version__` is the installed version."""
+    if name == "__version__":
+        return _version()
     if name not in _HOME:
         raise AttributeError(f"module 'ggdp' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOME[name]), name)
@@ -214,8 +218,7 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-def version() -> str:
-    """The installed version, as the package's metadata have it."""
+def _version() -> str:
     from importlib import metadata
 
     try:

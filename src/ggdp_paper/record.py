@@ -15,7 +15,7 @@ from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
-from ggdp import version
+from ggdp import __version__
 from ggdp_paper.experiment import Agreement, Experiment, Finding, Settings
 
 _PACKAGES = ("numpy", "scipy", "torch", "scikit-learn", "joblib", "matplotlib")
@@ -98,7 +98,7 @@ def record_read(kept: Mapping[str, Any], name: str, why: str) -> dict[str, Any]:
 
 def versions(*, on_gpu: bool) -> dict[str, str]:
     """What the numbers were made with; packages that are not installed are left out."""
-    found = {"ggdp": version(), "python": platform.python_version()}
+    found = {"ggdp": __version__, "python": platform.python_version()}
     for package in _PACKAGES:
         try:
             found[package] = metadata.version(package)

@@ -260,9 +260,9 @@ def _estimated(
 ) -> Estimate:
     arguments.one_of("method", method, list(_METHODS), hint="or leave it out for the best certified route")
     steps = steps_of(mechanism, adjacency)
-    if steps.described or log_delta == -math.inf:
+    if steps.custom or log_delta == -math.inf:
         raise ValueError(
-            f"method must be left out for a mechanism that is described, and at delta = 0, got {method!r}: "
+            f"method must be left out for a custom mechanism, and at delta = 0, got {method!r}: "
             "it is for vectors of Generalized Gaussian noise"
         )
     if epsilon is not None:
@@ -271,14 +271,20 @@ def _estimated(
     return _METHODS[method](steps, lambda cost: cost.epsilon(log_delta))
 
 
+def checked_delta(delta: float) -> float:
+    """A delta that epsilon can be asked at: 0, or in [1e-100, 1)."""
+    delta = arguments.real("delta", delta, least=0.0, below=1.0)
+    if delta == 0.0:
+        return delta
+    return arguments.real("delta", delta, least=_LEAST_DELTA, below=1.0, hint="or 0 for pure privacy")
+
+
 def _log_delta_argument(delta: float | None, log_delta: float | None) -> float:
     if (delta is None) == (log_delta is None):
         raise ValueError(
             f"give delta or log_delta, one of them, got delta={delta!r}, log_delta={log_delta!r}"
         )
     if delta is not None:
-        if not isinstance(delta, bool) and delta == 0.0:
-            return -math.inf
-        return math.log(arguments.real("delta", delta, least=1e-100, below=1.0, hint="or 0"))
+        return math.log(delta) if (delta := checked_delta(delta)) else -math.inf
     assert log_delta is not None
     return arguments.real("log_delta", log_delta, least=_LEAST_LOG_DELTA - 1e-9, below=0.0)

@@ -10,7 +10,7 @@ Which datasets are neighbours is resolved here and nowhere else:
   sensitivity is doubled. A known shift is what it is, for whichever neighbours are meant.
 - REPLACE of a sampled record compares the two laws with one record and with the other; the pair
   `ShiftPair(up=m, down=-m)` dominates (docs/adjacency.md).
-- A described release is asked for the two laws of a replacement, and is then a step without sampling.
+- A custom release is asked for the two laws of a replacement, and is then a step without sampling.
 """
 
 from collections.abc import Callable
@@ -104,16 +104,16 @@ class Steps:
     """A mechanism whose neighbours are resolved: steps, and the directions an adversary may look from."""
 
     noisy: tuple[NoiseStep, ...]
-    described: tuple[CellStep, ...]
+    custom: tuple[CellStep, ...]
     directions: tuple[Adjacency, ...]
 
     @property
     def have_worst_shifts(self) -> bool:
-        """Whether a dominating pair is known for every step that is not described."""
+        """Whether a dominating pair is known for every step that is not custom."""
         return all(step.worst_shift is not None for step in self.noisy)
 
     def pairs(self) -> list[Parts]:
-        """The pairs of all steps that are not described, one composition for each direction that differs.
+        """The pairs of all steps that are not custom, one composition for each direction that differs.
 
         Raises:
             NoDominatingPairError: of a step none are known.
@@ -121,7 +121,7 @@ class Steps:
         return list(dict.fromkeys(self.pairs_in(direction) for direction in self.directions))
 
     def pairs_in(self, direction: Adjacency) -> Parts:
-        """The pairs of all steps that are not described, in one direction."""
+        """The pairs of all steps that are not custom, in one direction."""
         counts: dict[ShiftPair, int] = {}
         for step in self.noisy:
             for pair, count in step.pairs(direction):
@@ -145,7 +145,7 @@ class Steps:
             if noise.noise.beta != 1.0 or noise.dimension != 1 or noise.shift or step.rate < 1.0:
                 return None
             total += step.times * Fraction(noise.sensitivity) / Fraction(noise.noise.scale)
-        return None if self.described else total
+        return None if self.custom else total
 
 
 def steps_of(mechanism: Mechanism | Vote, adjacency: Adjacency | None = None) -> Steps:
@@ -170,19 +170,19 @@ def steps_of(mechanism: Mechanism | Vote, adjacency: Adjacency | None = None) ->
     composed = mechanism if isinstance(mechanism, Composed) else Composed(mechanism)
     arguments.whole("times", sum(times for _, times in composed.parts), most=MOST_TIMES)
     noisy: list[NoiseStep] = []
-    described: list[CellStep] = []
+    custom: list[CellStep] = []
     for step, times in composed.parts:
         release, rate = (step.mechanism, step.rate) if isinstance(step, PoissonSampled) else (step, 1.0)
         if isinstance(release, AdditiveNoise):
             check_covered(release, rate, adjacency)
             noisy.append(NoiseStep(_resolved(release, rate, adjacency), rate, times))
         else:
-            described.append(_resolved_cells(release, rate, times, adjacency))
+            custom.append(_resolved_cells(release, rate, times, adjacency))
     if adjacency is Adjacency.ADD_REMOVE:
         directions: tuple[Adjacency, ...] = (Adjacency.REMOVE, Adjacency.ADD)
     else:
         directions = (adjacency,)
-    return Steps(tuple(noisy), tuple(described), directions)
+    return Steps(tuple(noisy), tuple(custom), directions)
 
 
 def _resolved(release: AdditiveNoise, rate: float, adjacency: Adjacency) -> AdditiveNoise:
@@ -196,8 +196,9 @@ def _resolved_cells(release: CustomMechanism, rate: float, times: int, adjacency
         return CellStep(release, rate, times)
     if not isinstance(release, Replaceable):
         raise ValueError(
-            "adjacency must be 'add-remove', 'add' or 'remove' for a mechanism described with and without a "
-            "record, got 'replace'; describe the two laws of the replacement, and ask for 'add-remove'"
+            "adjacency must be 'add-remove', 'add' or 'remove' for a custom mechanism known by its laws with "
+            "and without a record, got 'replace'; describe the two laws of the replacement, and ask for "
+            "'add-remove'"
         )
     return CellStep(release.replaced(rate), 1.0, times)
 

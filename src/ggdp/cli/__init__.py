@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from ggdp import version
+from ggdp import __version__
 from ggdp.cli import (
     calibrate,
     curve,
@@ -112,7 +112,7 @@ _CommandLineError: type[Exception] = next(
 
 def _print_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"ggdp {version()}")
+        typer.echo(f"ggdp {__version__}")
         raise typer.Exit()
 
 

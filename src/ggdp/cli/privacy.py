@@ -12,7 +12,7 @@ from ggdp.reporting.records import Run, delta_record, epsilon_record, record_of
 
 def epsilon(
     beta: options.Betas,
-    delta: options.Delta,
+    delta: options.DeltaOrZero,
     scale: options.Scale = None,
     noise_multiplier: options.NoiseMultiplier = None,
     std: options.Std = None,

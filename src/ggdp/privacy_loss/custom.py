@@ -48,7 +48,7 @@ _TOLERANCE = 1e-9  # by how much a total may miss one: an honest normalising con
 
 @runtime_checkable
 class Replaceable(Protocol):
-    """A described mechanism that also knows what replacing a record costs."""
+    """A custom mechanism that also knows what replacing a record costs."""
 
     def replaced(self, rate: float) -> CustomMechanism:
         """The two laws of a replacement, the record taking part with probability `rate`.

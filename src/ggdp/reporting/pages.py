@@ -12,7 +12,7 @@ from html import escape
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-from ggdp import version
+from ggdp import __version__
 from ggdp.distributions import GeneralizedGaussian
 from ggdp.reporting import canvas, figures
 from ggdp.reporting.guarantee import FALSE_ALARMS, Guarantee
@@ -90,7 +90,7 @@ class Report:
 def report_page(reports: Sequence[Report], source: str) -> str:
     """All results of a record on one page; `source` is the name of the record's file."""
     more = f", and {len(reports) - 1} more" if len(reports) > 1 else ""
-    foot = f"From {escape(source)}. Made by ggdp {escape(version())}."
+    foot = f"From {escape(source)}. Made by ggdp {escape(__version__)}."
     return _PAGE.substitute(
         title=escape(reports[0].title + more), body="<hr>".join(map(_article, reports)), foot=foot
     )
@@ -210,7 +210,9 @@ true one). All epsilons are certified upper bounds.</p>
 {_table([list(row.values()) for row in rows], list(rows[0]))}
 <p>{escape(least_noise(record))} The training run compares at equal noise instead: {escape(run)}.</p>
 {_drawn(pictures)}"""
-    foot = f"Made by ggdp {escape(version())}. The noise is fresh at every run; scales and epsilons are not."
+    foot = (
+        f"Made by ggdp {escape(__version__)}. The noise is fresh at every run; scales and epsilons are not."
+    )
     return _PAGE.substitute(title="ggdp: a first report", body=body, foot=foot)
 
 

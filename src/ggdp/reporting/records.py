@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ggdp import arguments, version
+from ggdp import __version__, arguments
 from ggdp.accounting import Bounds
 from ggdp.calibration import Calibrated, run_of
 from ggdp.distributions import GeneralizedGaussian
@@ -98,7 +98,7 @@ class Run:
 
 def record_of(kind: str, results: list[dict[str, Any]], **shared: Any) -> dict[str, Any]:
     """The record of a command: its results, and the fields that all of them share."""
-    return {"kind": kind, "version": version(), **shared, "results": results}
+    return {"kind": kind, "version": __version__, **shared, "results": results}
 
 
 def bounds_record(bounds: Bounds) -> dict[str, float | None]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ggdp import arguments, version
+from ggdp import __version__, arguments
 from ggdp.atomic_file import write_atomically
 from ggdp.cli import options, output
 from ggdp_paper.figures import NAMES, chosen, experiment_named
@@ -181,4 +181,4 @@ def _index(place: "Place", left_out: dict[str, str], made: set[str]) -> str:
             typer.echo(f"{name}: left out of the page, {why}")
             left_out[name] = "; ".join([left_out[name], why] if name in left_out else [why])
     earlier = {record["figure"] for record in records} - made
-    return index_page(records, left_out, version(), earlier=earlier)
+    return index_page(records, left_out, __version__, earlier=earlier)

@@ -252,10 +252,10 @@ def _law(
 # --- where to look: plans only, nothing here is certified
 
 
-def plan_of(described: Sequence[Enclosed], known: Parts) -> TiltPlan:
-    """Nodes of all parts, described ones first and thinned."""
+def plan_of(custom: Sequence[Enclosed], known: Parts) -> TiltPlan:
+    """Nodes of all parts, custom ones first and thinned."""
     pieces = []
-    for part in described:
+    for part in custom:
         loss, log_mass = _thinned(part)
         nowhere = FarPeaks(*(np.array([value]) for value in (1.0, 0.0, 0.0, math.inf)))
         one = TiltPlan(
@@ -306,11 +306,11 @@ def span_of(part: Enclosed, saddle: Saddle) -> tuple[float, float]:
     return low - slack, high + slack
 
 
-def aligned(described: Sequence[Enclosed], known: Parts, spacing: float) -> float:
+def aligned(custom: Sequence[Enclosed], known: Parts, spacing: float) -> float:
     """A spacing, no coarser, that divides the distance of the two extreme losses, which are often atoms."""
-    if len(described) != 1 or known:
+    if len(custom) != 1 or known:
         return spacing
-    loss = described[0].above.loss
+    loss = custom[0].above.loss
     between = float(loss[-1] - loss[0])
     return between / math.ceil(between / spacing) if between > spacing else spacing
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compositions with releases that users describe: each between two discrete pairs, on two lattices.
 
-Every described release lies between two discrete pairs (`privacy_loss.cells`): its upper pair dominates it,
+Every custom release lies between two discrete pairs (`privacy_loss.cells`): its upper pair dominates it,
 it dominates its lower pair. Domination survives composition, also with releases the library knows. So delta
 of the composition lies between the lower bound of the lattice that composes the lower pairs and the upper
 bound of the one that composes the upper pairs. Probability of an infinite loss is composed apart, in closed
@@ -82,52 +82,52 @@ class _Sandwich:
 
 
 class CellComposition:
-    """One direction of a composition with described releases.
+    """One direction of a composition with custom releases.
 
     Lattices are built where a question needs them and kept, so that further questions nearby cost little.
 
     Args:
-        described: the described releases, enclosed, and how often each happens.
+        custom: the custom releases, enclosed, and how often each happens.
         known: the other releases, by their dominating pairs.
     """
 
-    def __init__(self, described: Sequence[Enclosed], known: Parts) -> None:
-        self._described = tuple(described)
+    def __init__(self, custom: Sequence[Enclosed], known: Parts) -> None:
+        self._custom = tuple(custom)
         self._known = known
         self._built: list[_Sandwich] = []
 
     @property
     def _releases(self) -> int:
-        return sum(part.times for part in self._described) + sum(times for _, times in self._known)
+        return sum(part.times for part in self._custom) + sum(times for _, times in self._known)
 
     @cached_property
     def _supremum(self) -> float:
         """A bound on the sum of all finite losses, not below zero; zero if a release has no finite loss."""
-        if any(not len(part.above.loss) for part in self._described):
+        if any(not len(part.above.loss) for part in self._custom):
             return 0.0
-        losses = [part.times * part.above.supremum for part in self._described]
+        losses = [part.times * part.above.supremum for part in self._custom]
         total = math.fsum([*losses, *(times * pair.supremum for pair, times in self._known)])
         return max(total * (1.0 + 8.0 * UNIT_ROUNDOFF), 0.0)
 
     @cached_property
     def _reached(self) -> float:
         """A loss, not below zero, that the sum of all losses certainly exceeds or reaches at times."""
-        if any(not len(part.below.loss) for part in self._described):
+        if any(not len(part.below.loss) for part in self._custom):
             return 0.0
-        losses = [part.times * part.below.supremum for part in self._described]
+        losses = [part.times * part.below.supremum for part in self._custom]
         total = math.fsum([*losses, *(times * pair.supremum for pair, times in self._known)])
         return max(total * (1.0 - 32.0 * UNIT_ROUNDOFF), 0.0) if math.isfinite(total) else 0.0
 
     @cached_property
     def _infinite(self) -> tuple[float, float]:
         """Bounds on the probability that any release has an infinite loss."""
-        low = _infinite_mass([(part.below, part.times) for part in self._described], -1.0)
-        high = _infinite_mass([(part.above, part.times) for part in self._described], 1.0)
+        low = _infinite_mass([(part.below, part.times) for part in self._custom], -1.0)
+        high = _infinite_mass([(part.above, part.times) for part in self._custom], 1.0)
         return low, max(low, high)
 
     @cached_property
     def _plan(self) -> TiltPlan:
-        return plan_of(self._described, self._known)
+        return plan_of(self._custom, self._known)
 
     def largest_loss(self) -> tuple[float, float]:
         """Bounds on the epsilon of pure privacy; the upper one is infinite where a loss may be."""
@@ -211,10 +211,10 @@ class CellComposition:
         if self._known:
             return None
         if self._releases == 1:
-            part = self._described[0]
+            part = self._custom[0]
             return _Sandwich(AtomCurve(part.below), AtomCurve(part.above), self._infinite)
-        below = composed_atoms([(part.below, part.times) for part in self._described], -1.0)
-        above = composed_atoms([(part.above, part.times) for part in self._described], 1.0)
+        below = composed_atoms([(part.below, part.times) for part in self._custom], -1.0)
+        above = composed_atoms([(part.above, part.times) for part in self._custom], 1.0)
         if below is None or above is None:
             return None
         return _Sandwich(AtomCurve(below), AtomCurve(above), self._infinite)
@@ -225,18 +225,18 @@ class CellComposition:
             return 1.0
         theta = min(theta, 1e6)
         log_delta = -theta * epsilon
-        for part in self._described:
+        for part in self._custom:
             exponent = np.log(np.maximum(part.above.mass, 1e-300)) + theta * part.above.loss
             peak = float(exponent.max())
             log_delta += part.times * (peak + math.log(float(np.exp(exponent - peak).sum())))
-        slack = 1e-12 * sum(part.times * (1.0 + theta * abs(part.above.supremum)) for part in self._described)
+        slack = 1e-12 * sum(part.times * (1.0 + theta * abs(part.above.supremum)) for part in self._custom)
         return min(math.exp(min(log_delta + slack + 1e-9, 0.0)) + self._infinite[1], 1.0)
 
     def _one_below(self, epsilon: float) -> float:
         """A composition is at least as revealing as any one of its releases."""
         ones = (
             math.exp(AtomCurve(part.below).log_delta(epsilon).lower) + part.below.infinite
-            for part in self._described
+            for part in self._custom
         )
         return max(ones, default=0.0) * (1.0 - 1e-12)
 
@@ -246,7 +246,7 @@ class CellComposition:
         if self._known:
             return 0.0
         log_mass, total = 0.0, 0.0
-        for part in self._described:
+        for part in self._custom:
             if not len(part.below.loss):
                 return 0.0
             nearly = part.below.supremum - 1e-9 * abs(part.below.supremum)
@@ -259,7 +259,7 @@ class CellComposition:
 
     def _build(self, saddle: Saddle) -> _Sandwich:
         """Both lattices, on finer grids until the cells and not the grid decide how tight the answer is."""
-        spans = [span_of(part, saddle) for part in self._described]
+        spans = [span_of(part, saddle) for part in self._custom]
         known = [
             lattice.span_of(pair, self._plan, saddle, index + len(spans))
             for index, (pair, _) in enumerate(self._known)
@@ -272,7 +272,7 @@ class CellComposition:
         lower, other = (grid_below, grid_merged) if few else (grid_merged, grid_below)
         best, width, stalled = None, math.inf, 0
         while best is None or spacing >= finest:
-            step = aligned(self._described, self._known, spacing)
+            step = aligned(self._custom, self._known, spacing)
             below, above = (
                 self._lattice(spans, known, saddle, window, step, to_grid) for to_grid in (lower, grid_above)
             )
@@ -301,7 +301,7 @@ class CellComposition:
     ) -> lattice.Lattice:
         negligible = 1e-11 * math.exp(saddle.log_delta)
         laws: list[tuple[GridLaw, int]] = []
-        for part, (low, high) in zip(self._described, spans, strict=True):
+        for part, (low, high) in zip(self._custom, spans, strict=True):
             origin = origin_of(part)
             atoms = part.above if to_grid is grid_above else part.below
             laws.append((to_grid(atoms, spacing, low, high, origin), part.times))

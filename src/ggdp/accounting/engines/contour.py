@@ -14,7 +14,7 @@ exactly
 
 every term positive. What may be wrong, and its bound:
 
-- truncation: `accounting.cut_off`;
+- truncation: `engines.cut_off`;
 - aliasing: terms j < 0 by delta <= 1; terms j > 0 by Chernoff at a larger tilt; one-sided, so only the lower
   bound pays;
 - quadrature of phi_i: `privacy_loss.quadrature`, raised to the power times_i;

@@ -21,7 +21,7 @@ and times. The difference is O(h^2) and asks for no smoothness. Losses that lie 
 atoms of a Laplace loss, or far closer to it than h, cost nothing.
 
 Lower bound, from a law of its own. Where the coupling is not good enough, a law on a grid whose curve lies
-below the exact one (`accounting.grid_law`) is composed too, and its delta is a lower bound as it is. With
+below the exact one (`engines.grid_law`) is composed too, and its delta is a lower bound as it is. With
 curves f >= g >= 0 of any two pairs of finite measures, f(x) = E_Q[(P/Q - x)_+], composing either with a
 pair (P', Q') gives E_Q'[r f(x/r)] >= E_Q'[r g(x/r)], r = P'/Q', and f(0) >= g(0) times the P'-mass that Q'
 does not have: the larger curve stays larger, one release at a time, also where masses do not sum to one.
@@ -29,7 +29,7 @@ The difference of the two deltas is that of about h^2 in the variance of every l
 number of releases as the variance does, not with its square.
 
 Composition. Masses are tilted by e^{theta t}, so that the transform's rounding is relative to the answer,
-and wrapped to a window W; what wraps is the same one-sided alias sum as (2) of `accounting.contour`, bounded
+and wrapped to a window W; what wraps is the same one-sided alias sum as (2) of `engines.contour`, bounded
 by Chernoff for the lattice's own moment generating function, which is a finite sum. A transform of depth
 log2(n) of non-negative numbers that sum to one errs by at most 6 log2(n) units in every entry.
 """

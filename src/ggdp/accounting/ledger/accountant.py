@@ -11,8 +11,8 @@ from ggdp.accounting.bounds import Bounds
 from ggdp.accounting.engines.curve import MOST_EPSILON
 from ggdp.accounting.engines.tilt import planned_epsilon
 from ggdp.accounting.ledger import state as ledger_format
-from ggdp.accounting.ledger.state import LEAST_DELTA, MOST_DELTA, Budget, Counts, total_of
-from ggdp.accounting.profile import PrivacyProfile, account
+from ggdp.accounting.ledger.state import Budget, Counts, total_of
+from ggdp.accounting.profile import PrivacyProfile, account, checked_delta
 from ggdp.accounting.steps import steps_of
 from ggdp.errors import BudgetExceededError, CannotCertifyError, EpsilonTooLargeError
 from ggdp.mechanisms import Adjacency, Composed, Mechanism
@@ -34,7 +34,7 @@ class Accountant:
 
     Args:
         epsilon: The budget's epsilon, in [0, 2000]; leave out both for a ledger without a budget.
-        delta: The budget's delta, 0 (pure privacy, which only Laplace noise has) or in [1e-100, 0.5].
+        delta: The budget's delta: in [1e-100, 1), or 0 for pure privacy.
         adjacency: Which datasets are neighbours.
 
     Guarantees:
@@ -125,8 +125,12 @@ class Accountant:
             self._record(self._with(mechanism, times))
 
     def epsilon(self, *, delta: float) -> Bounds:
-        """The epsilon of everything recorded, at `delta`; exactly 0 while nothing is."""
-        delta = arguments.real("delta", delta, least=LEAST_DELTA, most=MOST_DELTA)
+        """The epsilon of everything recorded, at `delta`; exactly 0 while nothing is.
+
+        Args:
+            delta: in [1e-100, 1), or 0 for pure privacy, which mechanisms of bounded loss have.
+        """
+        delta = checked_delta(delta)
         with self._lock:
             return self._answer("epsilon", delta)
 
@@ -325,7 +329,7 @@ class Accountant:
     def _plan(self, counts_of: Callable[[int], Counts], budget: Budget) -> Callable[[int], float] | None:
         """What `_log_excess` is about, at next to no cost; None where there is no plan for it."""
         steps = steps_of(Composed(counts_of(1).items()), self._adjacency)
-        if min(budget.delta, budget.epsilon) == 0.0 or steps.described or not steps.have_worst_shifts:
+        if min(budget.delta, budget.epsilon) == 0.0 or steps.custom or not steps.have_worst_shifts:
             return None
         log_delta = math.log(budget.delta)
 

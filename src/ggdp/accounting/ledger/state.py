@@ -11,6 +11,7 @@ from typing import Any
 
 from ggdp import arguments
 from ggdp.accounting.engines.curve import MOST_EPSILON
+from ggdp.accounting.profile import checked_delta
 from ggdp.mechanisms import AdditiveNoise, Adjacency, CustomMechanism, PoissonSampled, from_dict, to_dict
 
 VERSION = 2
@@ -20,8 +21,6 @@ Step = AdditiveNoise | PoissonSampled | CustomMechanism
 Counts = dict[Step, int]
 
 _FIELDS = {"version", "kind", "adjacency", "budget", "steps"}
-LEAST_DELTA = 1e-100
-MOST_DELTA = 0.5
 
 
 @dataclass(frozen=True)
@@ -33,11 +32,8 @@ class Budget:
 
     def __post_init__(self) -> None:
         epsilon = arguments.real("epsilon", self.epsilon, least=0.0, most=MOST_EPSILON)
-        delta = arguments.real("delta", self.delta, least=0.0, most=MOST_DELTA)
-        if delta != 0.0:
-            delta = arguments.real("delta", delta, least=LEAST_DELTA, hint="or 0 for pure privacy")
         object.__setattr__(self, "epsilon", epsilon)
-        object.__setattr__(self, "delta", delta)
+        object.__setattr__(self, "delta", checked_delta(self.delta))
 
     def __str__(self) -> str:
         return f"epsilon={self.epsilon:g}, delta={self.delta:g}"

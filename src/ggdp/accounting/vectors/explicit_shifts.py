@@ -75,7 +75,7 @@ def sampled_split(steps: Steps) -> CellComposition | None:
         return None
     direction = steps.directions[0]
     known: list[NoiseStep] = []
-    described: list[Enclosed] = []
+    custom: list[Enclosed] = []
     for step in steps.noisy:
         noise = step.noise
         count = min(noise.dimension, _SAMPLED_SPLIT)
@@ -87,7 +87,7 @@ def sampled_split(steps: Steps) -> CellComposition | None:
             each = noise.sensitivity / noise.noise.scale * count ** (-1.0 / noise.p) * (1.0 - 1e-15)
             cells = equal_split(noise.noise.beta, each, int(count)).sampled(step.rate)
             atoms = (cells.reversed if direction is Adjacency.ADD else cells).below()
-            described.append(Enclosed(atoms, atoms, step.times))
-    if not described:
+            custom.append(Enclosed(atoms, atoms, step.times))
+    if not custom:
         return None
-    return CellComposition(described, replace(steps, noisy=tuple(known)).pairs_in(direction))
+    return CellComposition(custom, replace(steps, noisy=tuple(known)).pairs_in(direction))

@@ -66,10 +66,10 @@ def renyi_divergence(
     """
     order = arguments.real("order", order, above=1.0, most=MOST_ORDER)
     steps = steps_of(mechanism, adjacency)
-    if steps.described:
+    if steps.custom:
         raise ValueError(
             "mechanism must be of type AdditiveNoise here, got "
-            f"{type(steps.described[0].release).__name__}; Renyi divergences of described releases are not "
+            f"{type(steps.custom[0].release).__name__}; Renyi divergences of custom releases are not "
             "computed, epsilon and delta are"
         )
     direction = steps.directions[0]  # removing a record costs no less than adding it

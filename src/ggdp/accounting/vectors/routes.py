@@ -75,13 +75,13 @@ def cost_of(steps: Steps) -> Cost:
     """The cost of some steps.
 
     Raises:
-        NoDominatingPairError: described releases are composed with a vector without a known worst shift.
+        NoDominatingPairError: custom releases are composed with a vector without a known worst shift.
     """
-    if steps.described:
+    if steps.custom:
         return WorstDirection(
             [
                 CellComposition(
-                    [step.enclosed(direction) for step in steps.described], steps.pairs_in(direction)
+                    [step.enclosed(direction) for step in steps.custom], steps.pairs_in(direction)
                 )
                 for direction in steps.directions
             ]

@@ -22,9 +22,9 @@ from ggdp.accounting.loss_histogram import LossHistogram
 from ggdp.accounting.monte_carlo import (
     FAILURE_PROB,
     loss_sampler,
+    monte_carlo_delta,
+    monte_carlo_epsilon,
     printed_theorem,
-    sampled_delta,
-    sampled_epsilon,
 )
 
 
@@ -43,7 +43,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_the_right_epsilon_is_within_the_error_and_a_near_miss_is_not(name):
     mechanism, times, target, direction = CASES[name]
-    found = sampled_epsilon(
+    found = monte_carlo_epsilon(
         loss_sampler(mechanism(2.83), direction), times, target, 6_000_000, rng=np.random.default_rng(11)
     )
     truth = epsilon(Composed(mechanism(2.83), times=times), delta=target, adjacency=direction).estimate
@@ -58,7 +58,7 @@ def test_the_standard_error_is_the_spread_over_repetitions():
     scores = []
     for seed in range(40):
         rng = np.random.default_rng(1000 + seed)
-        found = sampled_epsilon(loss_sampler(step), 200, 1e-6, 100_000, rng=rng)
+        found = monte_carlo_epsilon(loss_sampler(step), 200, 1e-6, 100_000, rng=rng)
         scores.append((found.value - truth) / found.standard_error)
     # with 40 scores the mean has deviation 0.16, and the spread 0.11, if they are standard
     assert abs(np.mean(scores)) < 0.65
@@ -67,7 +67,7 @@ def test_the_standard_error_is_the_spread_over_repetitions():
 
 def test_delta_agrees_with_the_exact_accountant_too():
     step = noise(7.0)
-    found = sampled_delta(loss_sampler(step), 50, 5.0, 2_000_000, rng=np.random.default_rng(5))
+    found = monte_carlo_delta(loss_sampler(step), 50, 5.0, 2_000_000, rng=np.random.default_rng(5))
     truth = delta(Composed(step, times=50), epsilon=5.0, adjacency=Adjacency.REMOVE).estimate
     miss = delta(Composed(noise(7.2), times=50), epsilon=5.0, adjacency=Adjacency.REMOVE).estimate
     assert abs(found.value - truth) < 4.0 * found.standard_error
@@ -78,7 +78,7 @@ def test_the_answer_does_not_depend_on_the_number_of_workers(monkeypatch):
     monkeypatch.setattr(loss_histogram, "_CHUNK", 4096)
     sampler = loss_sampler(noise(7.0))
     one, many = (
-        sampled_epsilon(sampler, 10, 1e-4, 50_001, rng=np.random.default_rng(2), workers=workers)
+        monte_carlo_epsilon(sampler, 10, 1e-4, 50_001, rng=np.random.default_rng(2), workers=workers)
         for workers in (1, 5)
     )
     assert one == many
@@ -92,13 +92,13 @@ def test_no_more_losses_are_asked_for_at_once_than_a_chunk_holds():
         asked.append(count)
         return rng.normal(0.02, 0.2, count)
 
-    sampled_epsilon(sampler, 10, 1e-4, 5_000_000, rng=np.random.default_rng(3), workers=1)
+    monte_carlo_epsilon(sampler, 10, 1e-4, 5_000_000, rng=np.random.default_rng(3), workers=1)
     assert max(asked) <= 2**20
     assert sum(asked[1:]) == 5_000_000
 
 
 def test_the_estimate_is_no_bound_and_says_when_the_theorem_is_vacuous():
-    found = sampled_epsilon(loss_sampler(noise(7.0)), 100, 1e-5, 100_000, rng=np.random.default_rng(4))
+    found = monte_carlo_epsilon(loss_sampler(noise(7.0)), 100, 1e-5, 100_000, rng=np.random.default_rng(4))
     assert isinstance(found, Estimate)
     assert not isinstance(found, Bounds)
     assert found.eta > 1e-5
@@ -112,11 +112,11 @@ def test_where_the_theorem_speaks_it_holds(seed):
     at, width, mesh = 0.3, 9.0, 0.05
     sampler = loss_sampler(AdditiveNoise(Gaussian(std=1.0)))
     sharp = {"mesh": mesh, "half_width": width}
-    found = sampled_delta(sampler, 1, at, 2_000_000, rng=np.random.default_rng(seed), **sharp)
+    found = monte_carlo_delta(sampler, 1, at, 2_000_000, rng=np.random.default_rng(seed), **sharp)
     assert found.eta < 0.1 * found.value
     assert "off by at most" in found.caveat
     left, right = (
-        sampled_delta(sampler, 1, where, 2_000_000, rng=np.random.default_rng(seed), **sharp).value
+        monte_carlo_delta(sampler, 1, where, 2_000_000, rng=np.random.default_rng(seed), **sharp).value
         for where in (at - found.tau, at + found.tau)
     )
     truth = delta(AdditiveNoise(Gaussian(std=1.0)), epsilon=at, adjacency=Adjacency.REMOVE).estimate
@@ -133,7 +133,7 @@ def test_eta_as_published_is_above_one_hundred_at_the_size_it_is_quoted_for():
 
 def test_rounding_to_the_grid_is_undone_by_the_mean_residual():
     # all losses at 0.3 of a spacing: without the correction ten releases would lose 3 spacings
-    found = sampled_epsilon(
+    found = monte_carlo_epsilon(
         lambda count, rng: np.full(count, 1.03),
         10,
         1e-3,
@@ -149,10 +149,10 @@ def test_infinite_losses_are_charged_in_full():
     def sampler(count, rng):
         return np.where(rng.random(count) < 0.01, np.inf, 0.1)
 
-    found = sampled_delta(sampler, 3, 1.0, 400_000, rng=np.random.default_rng(6))
+    found = monte_carlo_delta(sampler, 3, 1.0, 400_000, rng=np.random.default_rng(6))
     assert abs(found.value - (1.0 - 0.99**3)) < 4.0 * math.sqrt(3 * 0.0297 * 0.97 / 400_000)
     with pytest.raises(ValueError, match="delta must exceed the sampled probability"):
-        sampled_epsilon(sampler, 3, 0.02, 400_000, rng=np.random.default_rng(6))
+        monte_carlo_epsilon(sampler, 3, 0.02, 400_000, rng=np.random.default_rng(6))
 
 
 def test_an_interrupt_ends_the_drawing_and_keeps_what_was_drawn(monkeypatch):
@@ -165,16 +165,16 @@ def test_an_interrupt_ends_the_drawing_and_keeps_what_was_drawn(monkeypatch):
             raise KeyboardInterrupt
         return rng.normal(0.02, 0.2, count)
 
-    found = sampled_epsilon(sampler, 10, 1e-4, 10**6, rng=np.random.default_rng(8), workers=1)
+    found = monte_carlo_epsilon(sampler, 10, 1e-4, 10**6, rng=np.random.default_rng(8), workers=1)
     assert 4096 <= found.num_samples <= 12 * 4096
     assert f"from {found.num_samples} samples" in found.caveat
 
 
 def test_the_bar_is_shown_only_when_asked_for(capsys):
     sampler = loss_sampler(noise(7.0))
-    sampled_epsilon(sampler, 10, 1e-4, 20_000, rng=np.random.default_rng(9))
+    monte_carlo_epsilon(sampler, 10, 1e-4, 20_000, rng=np.random.default_rng(9))
     assert capsys.readouterr() == ("", "")
-    sampled_epsilon(sampler, 10, 1e-4, 20_000, rng=np.random.default_rng(9), progress=True)
+    monte_carlo_epsilon(sampler, 10, 1e-4, 20_000, rng=np.random.default_rng(9), progress=True)
     shown = capsys.readouterr()
     assert shown.out == ""
     assert "100%" in shown.err
@@ -202,7 +202,7 @@ def test_a_bad_argument_is_named(change, says):
         "rng": np.random.default_rng(1),
     }
     with pytest.raises(ValueError, match=says):
-        sampled_epsilon(**{**good, **change})
+        monte_carlo_epsilon(**{**good, **change})
 
 
 def test_only_one_direction_of_one_release_can_be_sampled():

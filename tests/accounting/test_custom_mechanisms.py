@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from accounting.described_examples import KNOWN_GAUSSIAN, RESPONSE, TRUNCATED, holds
+from accounting.custom_examples import KNOWN_GAUSSIAN, RESPONSE, TRUNCATED, holds
 from ggdp import (
     Accountant,
     AdditiveNoise,

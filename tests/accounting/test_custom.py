@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from accounting.described_examples import KNOWN_GAUSSIAN, LOG_TOTAL, RESPONSE, SHIFT, TRUNCATED, WIDTH, holds
+from accounting.custom_examples import KNOWN_GAUSSIAN, LOG_TOTAL, RESPONSE, SHIFT, TRUNCATED, WIDTH, holds
 from ggdp import (
     AdditiveNoise,
     Adjacency,

@@ -9,7 +9,7 @@ import pytest
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.parametrize("page", ["arbitrary-noise.md", "sampled-accountant.md"])
+@pytest.mark.parametrize("page", ["custom-noise.md", "monte-carlo.md"])
 def test_the_page_runs(page):
     found = doctest.testfile(str(DOCS / page), module_relative=False)
     assert found.attempted > 5
