@@ -105,6 +105,6 @@ def test_every_source_file_starts_with_its_licence_and_fits_on_a_few_screens():
 
 def test_the_version_is_written_in_one_place():
     written = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
-    assert ggdp.version() == written
+    assert ggdp.__version__ == written
     mentions = [path for path in (ROOT / "src").rglob("*.py") if written in path.read_text(encoding="utf-8")]
     assert mentions == []

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ggdp import version
+from ggdp import __version__
 from ggdp.atomic_file import write_atomically
 from ggdp_paper.figures import NAMES, experiment_named
 from ggdp_paper.record import differences, measured, read_record
@@ -28,7 +28,7 @@ FIGURES = tuple(name for name in NAMES if (HERE / "expected" / f"{name}.json").i
 
 def write_record(path: Path, config: dict[str, Any], results: Any, seconds: float) -> None:
     """The result of a script beside everything it came from."""
-    made_by = {"ggdp": version(), "numpy": np.__version__, "python": platform.python_version()}
+    made_by = {"ggdp": __version__, "numpy": np.__version__, "python": platform.python_version()}
     record = {"config": config, "results": results, "seconds": round(seconds, 1), "versions": made_by}
     write_atomically(path, json.dumps(record, indent=1) + "\n")
 

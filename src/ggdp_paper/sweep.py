@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ggdp import version
+from ggdp import __version__
 from ggdp.atomic_file import write_atomically
 from ggdp_paper.workers import Crew, Workers, crew
 
@@ -125,7 +125,7 @@ class CellStore:
             record = json.loads(self.path(cell).read_text())
         except (OSError, ValueError, RecursionError):
             return None
-        identity = {**cell.to_dict(), "ggdp": version()}
+        identity = {**cell.to_dict(), "ggdp": __version__}
         if not isinstance(record, dict) or "result" not in record:
             return None
         if record.get("digest", _digest(record["result"])) != _digest(record["result"]):
@@ -137,7 +137,7 @@ class CellStore:
         self.make_folder()
         record = {
             **cell.to_dict(),
-            "ggdp": version(),
+            "ggdp": __version__,
             "entropy": list(cell.entropy),
             "seconds": round(seconds, 3),
             "digest": _digest(result),

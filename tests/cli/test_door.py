@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from ggdp import cli, version
+from ggdp import __version__, cli
 from ggdp.cli.output import EXTRAS
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
@@ -139,7 +139,7 @@ def test_where_no_package_adds_commands_an_unknown_one_says_so(ggdp, monkeypatch
 
 
 def test_version_is_printed(ggdp):
-    assert ggdp("--version").out == f"ggdp {version()}\n"
+    assert ggdp("--version").out == f"ggdp {__version__}\n"
 
 
 def test_the_help_of_release_says_that_seeded_noise_is_not_private(ggdp):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from ggdp import cli, version
+from ggdp import __version__, cli
 from record_schema import SCHEMA, errors
 
 RUN = ("--noise-multiplier", "2", "--rate", "0.01", "--steps", "100")
@@ -67,7 +67,7 @@ def test_a_record_keeps_to_the_schema_and_becomes_a_page(ggdp, tmp_path, record,
     found = record(command)
     assert errors(found) == []
     assert list(found)[:2] == ["kind", "version"]
-    assert (found["kind"], found["version"]) == (command, version())
+    assert (found["kind"], found["version"]) == (command, __version__)
     assert isinstance(found["results"], list)
     for one in objects(found):
         assert set(one.get("epsilon", ("lower", "estimate", "upper"))) == {"lower", "estimate", "upper"}

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from ggdp import version
+from ggdp import __version__
 from ggdp.cli.demo import READERS_BY_BRANCH, TARGET
 from ggdp.reporting import figures, pages
 
@@ -46,7 +46,7 @@ def test_the_page_holds_its_table_and_three_pictures_and_needs_nothing_else(page
     assert page.count("<tr>") == 1 + len(RECORD["results"])
     assert "http" not in page
     assert '<meta name="viewport" content="width=device-width' in page
-    assert f"ggdp {version()}" in page
+    assert f"ggdp {__version__}" in page
 
 
 def test_text_is_escaped(page):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ggdp import version
+from ggdp import __version__
 from ggdp.accounting import Bounds
 from ggdp.atomic_file import write_atomically
 from ggdp.cli import options, output
@@ -401,7 +401,7 @@ def _versions() -> dict[str, str]:
     import torch
 
     return {
-        "ggdp": version(),
+        "ggdp": __version__,
         "python": platform.python_version(),
         "numpy": numpy.__version__,
         "torch": str(torch.__version__),
