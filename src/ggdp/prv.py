@@ -35,7 +35,7 @@ from ggdp.distributions import Gaussian, Laplace
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, PoissonSampled
 from ggdp.mechanisms.composed import Step
 from ggdp.privacy_loss.classical import PrivacyGuarantee
-from ggdp.privacy_loss.loss_cdf import LossCdf
+from ggdp.privacy_loss.custom import LossCdf
 
 __all__ = [
     "RDP",

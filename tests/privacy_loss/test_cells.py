@@ -20,8 +20,7 @@ from ggdp.privacy_loss.custom import (
     cells_of,
 )
 from ggdp.privacy_loss.density import Density, Mixture
-from ggdp.privacy_loss.enclosure import enclose
-from ggdp.privacy_loss.partition import partition
+from ggdp.privacy_loss.enclosure import enclose, partition
 
 LAPLACE = Density(lambda x: -np.abs(x) - math.log(2.0), breaks=(0.0,))
 GAUSSIAN = Density(lambda x: -0.5 * x * x - 0.5 * math.log(2.0 * math.pi))

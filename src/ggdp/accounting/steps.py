@@ -24,7 +24,7 @@ from ggdp.accounting.engines.atoms import Enclosed
 from ggdp.errors import NoDominatingPairError
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, CustomMechanism, Mechanism, PoissonSampled
 from ggdp.privacy_loss.cells import Cells
-from ggdp.privacy_loss.custom import Replaceable, cells_of
+from ggdp.privacy_loss.custom import LossCdf, Replaceable, cells_of
 from ggdp.privacy_loss.dominating import (
     MOST_TIMES,
     Parts,
@@ -34,7 +34,6 @@ from ggdp.privacy_loss.dominating import (
     rotated,
     worst_shift,
 )
-from ggdp.privacy_loss.loss_cdf import LossCdf
 from ggdp.privacy_loss.shift_pair import ShiftPair
 
 
