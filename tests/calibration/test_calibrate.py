@@ -165,7 +165,7 @@ def test_a_target_out_of_reach_is_refused_with_a_way_out(asked, message):
         calibrate_scale(**({"beta": 2, "delta": 1e-6} | asked))
 
 
-@pytest.mark.parametrize("parameter", [EPSILON, DELTA, BETA, RATE], ids=lambda parameter: parameter.name)
+@pytest.mark.parametrize("parameter", [EPSILON, BETA, RATE], ids=lambda parameter: parameter.name)
 def test_values_outside_their_range_are_refused_by_name(parameter):
     good = {"beta": 1.5, "epsilon": 1.0, "delta": 1e-6}
     for value in outside(parameter):
@@ -184,9 +184,22 @@ def test_other_wrong_arguments_are_refused(name, value):
         calibrate_scale(**{"beta": 1.5, "epsilon": 1.0, "delta": 1e-6, name: value})
 
 
-def test_no_delta_at_all_is_told_about_pure_privacy():
-    with pytest.raises(ValueError, match="beta = 1 with scale = sensitivity"):
-        calibrate_scale(beta=1, epsilon=1.0, delta=0)
+@pytest.mark.parametrize("delta", [-1e-9, 1e-101, 1.0, math.nan, math.inf])
+def test_a_delta_outside_its_range_is_refused(delta):
+    with pytest.raises(ValueError, match="delta must be"):
+        calibrate_scale(beta=1.5, epsilon=1.0, delta=delta)
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.1])
+def test_pure_privacy_takes_laplace_noise_of_the_known_scale(rate):
+    found = calibrate_scale(beta=1, epsilon=1.0, delta=0.0, rate=rate, steps=10)
+    exact = 1.0 / math.log1p(math.expm1(0.1) / rate)  # steps * log(1 + rate (e^(1/scale) - 1)) = epsilon
+    assert exact <= found.scale <= exact * (1.0 + 1e-6)
+    assert found.achieved.upper <= 1.0
+    with pytest.raises(ValueError, match="delta must be positive for this mechanism"):
+        calibrate_scale(beta=1.5, epsilon=1.0, delta=0.0)
+    with pytest.raises(ValueError, match="epsilon must be positive when delta is 0"):
+        calibrate_scale(beta=1, epsilon=0.0, delta=0.0)
 
 
 def test_the_range_of_noise_is_the_accountants():

@@ -141,7 +141,7 @@ def calibrate_scale(
     Args:
         beta: exponent of the noise, in [1, 32].
         epsilon: the target, in [0, 2000].
-        delta: the target, in [1e-100, 0.5].
+        delta: the target: in [1e-100, 1), or 0 for pure privacy, which Laplace noise has.
         rate: Poisson sampling probability of each step, in [1e-7, 1].
         steps: number of steps, at most 10^7.
         sensitivity: most one record moves a step's value.
@@ -290,7 +290,7 @@ def calibrate_family(
         family: parameter -> mechanism, of any kind; a larger parameter should mean more privacy, as a scale
             does.
         epsilon: the target, in [0, 2000].
-        delta: the target, in [1e-100, 0.5].
+        delta: the target: in [1e-100, 1), or 0 for pure privacy, which Laplace noise has.
         between: (low, high), positive; the answer is one of them or lies between.
         adjacency: which datasets are neighbours.
         relative: how close to the smallest such parameter to come.

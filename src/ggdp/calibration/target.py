@@ -16,6 +16,7 @@ from ggdp.accounting import delta as delta_of
 from ggdp.accounting import epsilon as epsilon_of
 from ggdp.accounting.engines.curve import MOST_EPSILON
 from ggdp.accounting.engines.tilt import planned_epsilon
+from ggdp.accounting.profile import checked_delta
 from ggdp.accounting.steps import steps_of
 from ggdp.accounting.vectors.explicit_shifts import one_coordinate
 from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
@@ -24,7 +25,6 @@ from ggdp.search import Axis, LogAxis, border
 
 _JUST_ABOVE = 5e-324
 _PLAN_RESOLUTION = 1e-3
-_PURE = "for pure privacy, beta = 1 with scale = sensitivity * steps / epsilon needs no accountant"
 
 At = Callable[[float], Mechanism]
 
@@ -46,7 +46,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Target:
-    """(epsilon, delta)-privacy for one kind of neighbours."""
+    """(epsilon, delta)-privacy for one kind of neighbours; delta may be 0 where losses are bounded."""
 
     epsilon: float
     delta: float
@@ -54,9 +54,9 @@ class Target:
 
     def __post_init__(self) -> None:
         epsilon = arguments.real("epsilon", self.epsilon, least=0.0, most=MOST_EPSILON)
-        delta = arguments.real(
-            "delta", self.delta, least=1e-100, most=0.5, hint=_PURE if self.delta == 0 else ""
-        )
+        delta = checked_delta(self.delta)
+        if epsilon == delta == 0.0:
+            raise ValueError("epsilon must be positive when delta is 0, got 0: no noise is enough for both")
         object.__setattr__(self, "epsilon", epsilon)
         object.__setattr__(self, "delta", delta)
         object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
@@ -89,7 +89,7 @@ class Target:
 
     def by_delta(self, mechanism: Mechanism) -> bool:
         """Whether `judge` compares delta at the target's epsilon."""
-        return self.epsilon == 0.0 or not isinstance(mechanism, Composed)
+        return self.epsilon == 0.0 or (self.delta > 0.0 and not isinstance(mechanism, Composed))
 
     def achieved(self, mechanism: Mechanism, verdict: Verdict) -> Bounds:
         """Epsilon at the target's delta, of a mechanism judged private.
@@ -168,7 +168,7 @@ def solve(axis: Axis, at: At, target: Target) -> Solution:
 def _plan(axis: Axis, at: At, target: Target) -> tuple[int | None, float]:
     """Where to start, and how steep it is there, by the saddle-point method; no plan for cheap questions."""
     low, high = axis.value(axis.least), axis.value(axis.most)
-    if target.by_delta(at(low)) and target.by_delta(at(high)):
+    if target.delta == 0.0 or (target.by_delta(at(low)) and target.by_delta(at(high))):
         return None, 1.0
     coarse = LogAxis(low, high, _PLAN_RESOLUTION)
     found = border(
