@@ -23,7 +23,14 @@ if TYPE_CHECKING:
     )
     from ggdp.calibration import calibrate_rate, calibrate_scale, calibrate_steps, tail_weight_at
     from ggdp.calibration.family import CalibratedFamily, calibrate_family
-    from ggdp.distributions import Gaussian, GeneralizedGaussian, Laplace, SecureGenerator, secure_generator
+    from ggdp.distributions import (
+        DiscreteGeneralizedGaussian,
+        Gaussian,
+        GeneralizedGaussian,
+        Laplace,
+        SecureGenerator,
+        secure_generator,
+    )
     from ggdp.errors import (
         BudgetExceededError,
         CannotCertifyError,
@@ -67,6 +74,7 @@ __all__ = [
     "Density",
     "DensityNoise",
     "DensityPair",
+    "DiscreteGeneralizedGaussian",
     "EpsilonTooLargeError",
     "Estimate",
     "Gaussian",
@@ -142,6 +150,7 @@ _ROOMS = {
     ),
     "ggdp.calibration": ("calibrate_rate", "calibrate_scale", "calibrate_steps", "tail_weight_at"),
     "ggdp.distributions": (
+        "DiscreteGeneralizedGaussian",
         "Gaussian",
         "GeneralizedGaussian",
         "Laplace",
