@@ -3,7 +3,16 @@
 
 import math
 
-from ggdp import AdditiveNoise, Composed, Gaussian, GeneralizedGaussian, Laplace, PoissonSampled
+from ggdp import (
+    AdditiveNoise,
+    Composed,
+    DiscreteGeneralizedGaussian,
+    Gaussian,
+    GeneralizedGaussian,
+    GridNoise,
+    Laplace,
+    PoissonSampled,
+)
 
 NOISES = {
     "laplace": Laplace(scale=0.7),
@@ -27,6 +36,8 @@ MECHANISMS = {
     "any-dimension": AdditiveNoise(NOISES["laplace"], norm=1.0, dimension=math.inf),
     "matched-norm": AdditiveNoise(NOISES["between"], norm="matched", dimension=10),
     "known-shift": AdditiveNoise(NOISES["flat"], shift=(1, -1)),
+    "grid": GridNoise(DiscreteGeneralizedGaussian(1.5, 12.5), sensitivity=2.0, dimension=math.inf),
+    "fine-grid": GridNoise(DiscreteGeneralizedGaussian(2.0, 900.0), 0.7, 2.0**-8, 3, on_grid=False),
     "sampled": _STEP,
     "sampled-always": PoissonSampled(AdditiveNoise(NOISES["flat"]), rate=1.0),
     "repeated": Composed(_STEP, times=5000),

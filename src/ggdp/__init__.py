@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     )
     from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, CustomMechanism, PoissonSampled
     from ggdp.mechanisms.gaussian_mixture import GaussianMixtureNoise
+    from ggdp.mechanisms.grid_noise import GridNoise
     from ggdp.mechanisms.release import release
     from ggdp.privacy_loss.custom import (
         DensityNoise,
@@ -80,6 +81,7 @@ __all__ = [
     "Gaussian",
     "GaussianMixtureNoise",
     "GeneralizedGaussian",
+    "GridNoise",
     "Laplace",
     "LossSurvival",
     "MatchedNormReport",
@@ -134,6 +136,7 @@ _ROOMS = {
     ),
     "ggdp.calibration.family": ("CalibratedFamily", "calibrate_family"),
     "ggdp.mechanisms.gaussian_mixture": ("GaussianMixtureNoise",),
+    "ggdp.mechanisms.grid_noise": ("GridNoise",),
     "ggdp.privacy_loss.matched_norm": ("MatchedNormReport", "verify_matched_norm"),
     "ggdp.accounting": (
         "Accountant",

@@ -229,7 +229,7 @@ def _tail_draw(table: _Table, words: WordSource, v: int) -> tuple[int, _Fraction
 
     The tail begins at K. Block i holds [K 2^i, K 2^(i+1)) and is chosen with probability 2^-(i+1), then a
     place in it; so the chance of a place is 1 / (2 K 4^i). It is kept with probability
-    G f(x) 2 cells 4^i / B, at most 1 as f(K 2^i) 4^i <= f(K): the exponent grows from 30 by more than i log 4.
+    G f(x) 2 cells 4^i / B, at most 1 as f(K 2^i) 4^i <= f(K): the exponent grows by more than i log 4.
     """
     block = 0
     while (bits := int(words(1).view(np.uint64)[0])) == 0:

@@ -9,11 +9,12 @@ import math
 from typing import Any, TypeVar, cast
 
 from ggdp import arguments
-from ggdp.distributions import GeneralizedGaussian
+from ggdp.distributions import DiscreteGeneralizedGaussian, GeneralizedGaussian
 from ggdp.mechanisms.additive_noise import AdditiveNoise
 from ggdp.mechanisms.composed import Composed
 from ggdp.mechanisms.custom import CustomMechanism
 from ggdp.mechanisms.gaussian_mixture import GaussianMixtureNoise
+from ggdp.mechanisms.grid_noise import GridNoise
 from ggdp.mechanisms.outcomes import OutcomeProbabilities
 from ggdp.mechanisms.poisson_sampled import PoissonSampled
 
@@ -88,6 +89,19 @@ def _describe(mechanism: Mechanism) -> dict[str, Any]:
                 "stds": list(mechanism.stds),
                 "shift": mechanism.shift,
             }
+        case GridNoise(noise=discrete):
+            return {
+                "kind": "grid-noise",
+                "noise": {
+                    "kind": "discrete-generalized-gaussian",
+                    "beta": discrete.beta,
+                    "scale": discrete.scale,
+                },
+                "sensitivity": mechanism.sensitivity,
+                "grid": mechanism.grid,
+                "dimension": _finite_or_inf(mechanism.dimension),
+                "on_grid": mechanism.on_grid,
+            }
         case _:
             arguments.instance(
                 "mechanism", mechanism, (AdditiveNoise, PoissonSampled, Composed, CustomMechanism)
@@ -95,7 +109,7 @@ def _describe(mechanism: Mechanism) -> dict[str, Any]:
             raise ValueError(
                 "mechanism must be plain data to be written down, got one described by functions or by a "
                 f"class of your own, {type(mechanism).__name__}, which lives in memory; "
-                "OutcomeProbabilities and GaussianMixtureNoise are plain data"
+                "OutcomeProbabilities, GaussianMixtureNoise and GridNoise are plain data"
             )
 
 
@@ -129,6 +143,12 @@ def _build(data: dict[str, Any], levels: int) -> Mechanism:
             _only(data, "weights", "means", "stds", "shift")
             weights, means, stds = (_list(data, name) for name in ("weights", "means", "stds"))
             return GaussianMixtureNoise(weights, means, stds, shift=_field(data, "shift"))
+        case "grid-noise":
+            names = ("noise", "sensitivity", "grid", "dimension", "on_grid")
+            _only(data, *names)
+            noise, sensitivity, grid, dimension, on_grid = (_field(data, name) for name in names)
+            discrete = DiscreteGeneralizedGaussian(*_noise_fields(noise, "discrete-generalized-gaussian"))
+            return GridNoise(discrete, sensitivity, grid, _number_or_inf(dimension), on_grid)
         case "composed":
             _only(data, "parts")
             parts = _field(data, "parts")
@@ -147,6 +167,7 @@ _KINDS = (
     "composed",
     "outcome-probabilities",
     "gaussian-mixture-noise",
+    "grid-noise",
 )
 
 
@@ -179,11 +200,15 @@ def _number_or_inf(value: Any) -> Any:
 
 
 def _noise(data: dict[str, Any]) -> GeneralizedGaussian:
+    return GeneralizedGaussian(*_noise_fields(data, "generalized-gaussian"))
+
+
+def _noise_fields(data: dict[str, Any], wanted: str) -> tuple[Any, Any]:
     kind = _field(data, "kind")
-    if kind != "generalized-gaussian":
-        raise ValueError(f"kind of noise must be generalized-gaussian, got {kind!r}")
+    if kind != wanted:
+        raise ValueError(f"kind of noise must be {wanted}, got {kind!r}")
     _only(data, "beta", "scale")
-    return GeneralizedGaussian(beta=_field(data, "beta"), scale=_field(data, "scale"))
+    return _field(data, "beta"), _field(data, "scale")
 
 
 def _field(data: dict[str, Any], name: str) -> Any:
