@@ -55,6 +55,16 @@ class AdditiveNoise:
             object.__setattr__(self, "shift", compressed(self.shift))
         object.__setattr__(self, "dimension", self._checked_dimension())
 
+    @classmethod
+    def histogram(cls, noise: GeneralizedGaussian, sensitivity: float = 1.0) -> Self:
+        """Counts of any number, of which one record moves one, by one: sensitivity 1 in norm 1.
+
+        In norm 1 moving one number costs as much as any other way to move several, so that the answer for one
+        count holds for all of them together. A record that is counted several times needs the number of its
+        counts as the sensitivity.
+        """
+        return cls(noise, sensitivity, norm=1.0, dimension=math.inf)
+
     @property
     def p(self) -> float:
         """The norm as a number."""

@@ -151,7 +151,7 @@ def multiples_below(
         first = float(values[far].ravel()[0])
         raise ValueError(
             f"value must lie within 2^52 steps of the grid, {grid * MOST_MULTIPLE:g} for a grid of {grid:g}, "
-            f"got {first!r}: the noise would be lost in its rounding; take more noise with a coarser grid, or "
+            f"got {first!r}: the noise would be lost in its rounding; take a coarser grid and more noise, or "
             "subtract a public number first"
         )
     quotient = values / grid

@@ -144,11 +144,15 @@ def _build(data: dict[str, Any], levels: int) -> Mechanism:
             weights, means, stds = (_list(data, name) for name in ("weights", "means", "stds"))
             return GaussianMixtureNoise(weights, means, stds, shift=_field(data, "shift"))
         case "grid-noise":
-            names = ("noise", "sensitivity", "grid", "dimension", "on_grid")
-            _only(data, *names)
-            noise, sensitivity, grid, dimension, on_grid = (_field(data, name) for name in names)
-            discrete = DiscreteGeneralizedGaussian(*_noise_fields(noise, "discrete-generalized-gaussian"))
-            return GridNoise(discrete, sensitivity, grid, _number_or_inf(dimension), on_grid)
+            _only(data, "noise", "sensitivity", "grid", "dimension", "on_grid")
+            kind = "discrete-generalized-gaussian"
+            return GridNoise(
+                DiscreteGeneralizedGaussian(*_noise_fields(_field(data, "noise"), kind)),
+                _field(data, "sensitivity"),
+                _field(data, "grid"),
+                _number_or_inf(_field(data, "dimension")),
+                _field(data, "on_grid"),
+            )
         case "composed":
             _only(data, "parts")
             parts = _field(data, "parts")

@@ -123,7 +123,7 @@ def _case(
         beta=beta, epsilon=target.epsilon, delta=target.delta, steps=target.num_releases
     )
     # One reader moves one count by one. In norm 1 the answer for one count holds for all twelve together.
-    mechanism = AdditiveNoise(noise, sensitivity=1.0, norm=1.0)
+    mechanism = AdditiveNoise.histogram(noise)
     on_progress(f"beta = {beta:g}: accounting for a training run")
     training = tuple(_training_epsilon(beta, steps, target) for steps in target.training_steps)
     on_progress(f"beta = {beta:g}: releasing the counts")
