@@ -36,6 +36,8 @@ MECHANISMS = {
     "any-dimension": AdditiveNoise(NOISES["laplace"], norm=1.0, dimension=math.inf),
     "matched-norm": AdditiveNoise(NOISES["between"], norm="matched", dimension=10),
     "known-shift": AdditiveNoise(NOISES["flat"], shift=(1, -1)),
+    "rounded": AdditiveNoise(NOISES["between"], grid=0.25),
+    "rounded-vector": AdditiveNoise(NOISES["between"], norm=1.0, dimension=7, grid=2),
     "grid": GridNoise(DiscreteGeneralizedGaussian(1.5, 12.5), sensitivity=2.0, dimension=math.inf),
     "fine-grid": GridNoise(DiscreteGeneralizedGaussian(2.0, 900.0), 0.7, 2.0**-8, 3, on_grid=False),
     "sampled": _STEP,

@@ -181,7 +181,7 @@ def test_what_leaves_is_a_multiple_of_the_grid_at_most_a_1024th_of_the_scale(sca
     for value in (0.0, 1.0 / 3.0 * scale, -7.0 * scale):
         noisy = release(AdditiveNoise.histogram(noise), np.full(1000, value), rng=rng())
         assert np.all(noisy / grid == np.rint(noisy / grid))
-    whole = release(AdditiveNoise(noise), 5.0 * scale, grid=8.0 * grid, rng=rng())
+    whole = release(AdditiveNoise(noise, grid=8.0 * grid), 5.0 * scale, rng=rng())
     assert whole / (8.0 * grid) == round(whole / (8.0 * grid))
 
 
@@ -213,7 +213,7 @@ def test_what_cannot_be_protected_is_refused_before_anything_is_drawn(mechanism,
 @pytest.mark.parametrize("grid", [0.3, -1.0, 2.0**-40, 16.0, math.nan])
 def test_a_grid_that_is_no_power_of_two_or_does_not_fit_the_noise_is_refused(grid):
     with pytest.raises(ValueError, match="grid must be"):
-        release(AdditiveNoise(Laplace(1.0)), 1.0, grid=grid, rng=rng())
+        AdditiveNoise(Laplace(1.0), grid=grid)
 
 
 def test_a_histogram_of_any_length_has_the_cost_of_one_count():

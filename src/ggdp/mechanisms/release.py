@@ -14,11 +14,8 @@ from ggdp.distributions.numpy_sampler import word_source
 from ggdp.mechanisms import tables
 from ggdp.mechanisms.additive_noise import AdditiveNoise
 from ggdp.mechanisms.composed import Composed
-from ggdp.mechanisms.grid_noise import GridNoise, multiples_below, power_of_two
+from ggdp.mechanisms.grid_noise import GridNoise, multiples_below
 from ggdp.mechanisms.poisson_sampled import PoissonSampled
-
-_COARSEST = 8.0
-"""Steps of a grid are at most this many scales long: a coarser one would swallow the noise."""
 
 
 def release(
@@ -26,7 +23,6 @@ def release(
     value: Any,
     *,
     rng: Rng | None = None,
-    grid: float | None = None,
     exact: bool = True,
 ) -> Any:
     """Return `value` plus independent noise on every number in it, as the same kind of object.
@@ -38,7 +34,8 @@ def release(
     is the caller's promise: nothing here can check it. Index, column names, shape and the fact that a value
     was refused are not protected.
 
-    What leaves is a multiple of a grid. Of an `AdditiveNoise` it is exactly, in law, the real number
+    What leaves is a multiple of a grid: `mechanism.grid`, or if that is left out `grid_of` the noise, between
+    2^-11 and 2^-10 of its scale. Of an `AdditiveNoise` it is exactly, in law, the real number
     value + noise rounded to the nearest multiple: rounding is post-processing, so every bound of the
     accountant for the mechanism holds for the doubles that leave. Of a `GridNoise` it is the value on its own
     grid plus noise of whole steps, whose law is the one that is accounted. Proofs: docs/exact-release.md.
@@ -54,8 +51,6 @@ def release(
         rng: A NumPy generator or a `SecureGenerator`. Noise that others can reproduce is not private, and the
             states of NumPy's generators can be recovered from enough of their output: pass one for
             experiments, leave it out for real releases.
-        grid: What leaves is a multiple of this power of two; 1 for whole numbers. If left out, `grid_of` the
-            noise, between 2^-11 and 2^-10 of its scale. It must not depend on the data.
         exact: False adds a double to a double, which is faster and NOT private in the strict sense: which
             doubles can come out then depends on the value, and one output can exclude a neighbour with
             certainty, whatever epsilon says (Mironov 2012). For simulations.
@@ -65,15 +60,15 @@ def release(
             has, or so large that its own rounding would swallow the noise; the message says where.
 
     >>> from ggdp import Laplace
-    >>> counts = AdditiveNoise.histogram(Laplace(scale=1.0))
-    >>> release(counts, [10, 20], grid=1, rng=np.random.default_rng(1))
+    >>> counts = AdditiveNoise.histogram(Laplace(scale=1.0), grid=1)
+    >>> release(counts, [10, 20], rng=np.random.default_rng(1))
     [10.0, 23.0]
     """
-    _check(mechanism, grid, exact)
+    _check(mechanism, exact)
     rng = generator_or_secure(rng)
     if tables.is_table(value):
         _refuse_coarse(mechanism, tables.float32_numbers(value), np.dtype(np.float32))
-        return tables.transform(value, lambda numbers: _noisy(mechanism, numbers, rng, grid, exact))
+        return tables.transform(value, lambda numbers: _noisy(mechanism, numbers, rng, exact))
     if isinstance(value, np.ma.MaskedArray):
         raise ValueError(
             "value must not be a masked array: whether the numbers under the mask are private is not known; "
@@ -82,7 +77,7 @@ def release(
     numbers = arguments.finite_array("value", value)
     if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind == "f":
         _refuse_coarse(mechanism, numbers, value.dtype)
-    noisy = _noisy(mechanism, numbers, rng, grid, exact)
+    noisy = _noisy(mechanism, numbers, rng, exact)
     if isinstance(value, np.ndarray):
         return np.asarray(noisy, value.dtype if value.dtype == np.float32 else np.float64)
     if isinstance(value, tuple):
@@ -128,7 +123,6 @@ def _noisy(
     mechanism: AdditiveNoise | GridNoise,
     numbers: NDArray[np.float64],
     rng: Rng,
-    grid: float | None,
     exact: bool,
 ) -> NDArray[np.float64]:
     if numbers.size > mechanism.dimension:
@@ -142,17 +136,16 @@ def _noisy(
         multiples += mechanism.noise.sample(numbers.shape, rng=rng)
         step = mechanism.grid
     elif exact:
-        step = grid_of(mechanism.noise) if grid is None else float(grid)
+        step = grid_of(mechanism.noise) if mechanism.grid is None else mechanism.grid
         multiples = on_grid(mechanism.noise, numbers, rng, step)
     else:
         multiples_below(numbers, grid_of(mechanism.noise))  # refuses what is too large here too
         return numbers + mechanism.noise.sample(numbers.shape, rng=rng)
-    return np.asarray(
-        np.clip(multiples, -(2**53), 2**53) * step
-    )  # exact: at most 53 bits, times a power of two
+    # Exact: a whole number of at most 53 bits, times a power of two.
+    return np.asarray(np.clip(multiples, -(2**53), 2**53) * step)
 
 
-def _check(mechanism: AdditiveNoise | GridNoise, grid: float | None, exact: bool) -> None:
+def _check(mechanism: AdditiveNoise | GridNoise, exact: bool) -> None:
     if isinstance(mechanism, PoissonSampled):
         raise ValueError(
             "mechanism must be of type AdditiveNoise, got PoissonSampled; draw the sample of records "
@@ -165,17 +158,8 @@ def _check(mechanism: AdditiveNoise | GridNoise, grid: float | None, exact: bool
         )
     arguments.instance("mechanism", mechanism, (AdditiveNoise, GridNoise))
     arguments.instance("exact", exact, bool)
-    if isinstance(mechanism, GridNoise):
-        if grid is not None or not exact:
-            raise ValueError(
-                "grid and exact must be left out for a GridNoise: it has its own grid and is always exact"
-            )
-    elif grid is not None:
-        if not exact:
-            raise ValueError("grid must be left out with exact=False, which keeps to no grid")
-        hint = "a coarser grid would swallow the noise, a finer one gains nothing"
-        least, most = mechanism.noise.scale / exact_sampler.MOST_STEPS, _COARSEST * mechanism.noise.scale
-        power_of_two("grid", arguments.real("grid", grid, least=least, most=most, hint=hint))
+    if not exact and (isinstance(mechanism, GridNoise) or mechanism.grid is not None):
+        raise ValueError("exact must not be False for a mechanism with a grid: floats keep to none")
 
 
 def _refuse_coarse(

@@ -6,6 +6,7 @@ kind ever changes its meaning; what this version does not know is refused, never
 """
 
 import math
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from ggdp import arguments
@@ -61,6 +62,9 @@ def from_dict_as(kind: type[M], data: dict[str, Any]) -> M:
 
 def _describe(mechanism: Mechanism) -> dict[str, Any]:
     match mechanism:
+        case AdditiveNoise(grid=float(grid)):
+            plain = _describe(replace(mechanism, grid=None))
+            return {"kind": "rounded-noise", "mechanism": plain, "grid": grid}
         case AdditiveNoise(dimension=1, shift=None):
             return {"kind": "additive-noise", **_noise_and_norm(mechanism)}
         case AdditiveNoise(dimension=dimension, shift=shift):
@@ -130,6 +134,12 @@ def _build(data: dict[str, Any], levels: int) -> Mechanism:
             _only(data, "noise", "sensitivity", "norm", "dimension", "shift")
             dimension, shift = _number_or_inf(_field(data, "dimension")), _field(data, "shift")
             return AdditiveNoise(*_read_noise_and_norm(data), dimension=dimension, shift=shift)
+        case "rounded-noise":
+            _only(data, "mechanism", "grid")
+            plain = _build(_field(data, "mechanism"), levels - 1)
+            if not isinstance(plain, AdditiveNoise) or plain.grid is not None:
+                raise ValueError("mechanism of kind 'rounded-noise' must be additive-noise or vector-noise")
+            return replace(plain, grid=_field(data, "grid"))
         case "poisson-sampled":
             _only(data, "mechanism", "rate")
             inner = _build(_field(data, "mechanism"), levels - 1)
@@ -167,6 +177,7 @@ def _build(data: dict[str, Any], levels: int) -> Mechanism:
 _KINDS = (
     "additive-noise",
     "vector-noise",
+    "rounded-noise",
     "poisson-sampled",
     "composed",
     "outcome-probabilities",

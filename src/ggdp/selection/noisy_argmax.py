@@ -58,7 +58,7 @@ def noisy_argmax(
 def _fair_argmax(noisy: NDArray[np.int64], rng: Rng) -> NDArray[np.int64]:
     """The index of the largest number of each row; among several of them each is equally likely."""
     largest = noisy == noisy.max(axis=1, keepdims=True)
-    winners = np.argmax(largest, axis=1)
+    winners = np.asarray(np.argmax(largest, axis=1), dtype=np.int64)
     for row in np.flatnonzero(largest.sum(axis=1) > 1).tolist():
         tied = np.flatnonzero(largest[row])
         winners[row] = tied[int(rng.integers(len(tied)))]
