@@ -168,6 +168,23 @@ def test_what_cannot_be_accounted_is_refused_with_a_way_out():
     wide = GridNoise(DiscreteGeneralizedGaussian(1.1, 2.0**30))
     with pytest.raises(ValueError, match="take a coarser grid"):
         epsilon(wide, delta=1e-6)
-    sampled = PoissonSampled(GridNoise(DiscreteGeneralizedGaussian(2.0, 3.0), dimension=4), 0.1)
-    with pytest.raises(ValueError, match="ask for adding and removing"):
-        epsilon(sampled, delta=1e-6, adjacency=Adjacency.REPLACE)
+
+
+def test_replacing_a_sampled_record_over_two_numbers_costs_no_more_than_over_one():
+    rate, level = 0.3, 0.2
+    for beta, scale in NOISES:
+        noise = law(beta, scale, 60)
+        k = range(-60, 61)
+        here, two, three = (np.array([float(noise.get(one - by, 0)) for one in k]) for by in (0, 2, 3))
+        mechanism = PoissonSampled(
+            GridNoise(DiscreteGeneralizedGaussian(beta, scale), sensitivity=3, dimension=2), rate
+        )
+        bound = delta(mechanism, epsilon=level, adjacency=Adjacency.REPLACE).upper
+        rest = (1.0 - rate) * np.outer(here, here)
+        one = np.array([float(noise.get(place + 1, 0)) for place in k])
+        for p, q in (
+            (np.outer(two, one), np.outer(here, three[::-1])),
+            (np.outer(three, here), np.outer(here, three)),
+        ):
+            costs = np.maximum(rest + rate * p - math.exp(level) * (rest + rate * q), 0.0).sum()
+            assert costs <= bound + 1e-12

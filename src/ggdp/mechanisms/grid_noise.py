@@ -96,11 +96,6 @@ class GridNoise(CustomMechanism):
         twice = GridNoise(self.noise, 2.0 * self.sensitivity, self.grid, self.dimension, self.on_grid)
         if rate == 1.0:
             return twice
-        if self.dimension != 1:
-            raise ValueError(
-                f"dimension must be 1 when a record of a sampled release is replaced, got {self.dimension}: "
-                "which replacement of several numbers is the worst is not known; ask for adding and removing"
-            )
         return GridReplacement(self.noise, self.steps, arguments.real("rate", rate, above=0.0, below=1.0))
 
     def to_dict(self) -> dict[str, Any]:
