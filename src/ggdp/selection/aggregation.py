@@ -13,7 +13,7 @@ from ggdp.accounting import epsilon as epsilon_of
 from ggdp.distributions import GeneralizedGaussian
 from ggdp.distributions.generalized_gaussian import Rng
 from ggdp.mechanisms import Adjacency, Composed, Mechanism
-from ggdp.mechanisms.release import generator_or_secure
+from ggdp.mechanisms.release import generator_or_secure, grid_of, on_grid
 from ggdp.selection.data_dependent import Analysis, DataDependentEpsilon, data_dependent_epsilon
 from ggdp.selection.mechanism import NoisyArgmax, NoisyThreshold
 from ggdp.selection.noisy_argmax import noisy_argmax
@@ -165,7 +165,8 @@ class ConfidentGGNMax:
         """Label the queries in order; after `most_answers` answers the rest is neither checked nor shown."""
         most = _most_answers(most_answers, votes)
         rng = generator_or_secure(rng)
-        noisy_largest = votes.counts.max(axis=1) + self.threshold_noise.sample(votes.num_queries, rng=rng)
+        largest, step = votes.counts.max(axis=1).astype(np.float64), grid_of(self.threshold_noise)
+        noisy_largest = on_grid(self.threshold_noise, largest, rng, step) * step
         passed = np.flatnonzero(noisy_largest >= self.threshold)[:most]
         labels = np.full(votes.num_queries, ABSTAINED, dtype=np.int64)
         if len(passed):
