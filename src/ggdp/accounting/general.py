@@ -265,7 +265,7 @@ def _composed(direction: Direction, plan: TiltPlan, saddle: Saddle) -> _Sandwich
     widest = max(high - low for low, high in [*spans, *known])
     finest = max(1.5 * window / _MOST_POINTS, widest / _MOST_CELLS)
     spacing = max(_COARSEST / (saddle.theta + 1.0), finest)
-    few = direction.releases <= _FEW
+    few = direction.releases <= max(_FEW, 2 * len(direction.described))
     lower, other = (grid_below, grid_merged) if few else (grid_merged, grid_below)
     best, width, stalled = None, math.inf, 0
     while best is None or spacing >= finest:
