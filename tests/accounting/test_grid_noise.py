@@ -13,6 +13,7 @@ from ggdp import (
     Adjacency,
     Composed,
     DiscreteGeneralizedGaussian,
+    Gaussian,
     GeneralizedGaussian,
     GridNoise,
     PoissonSampled,
@@ -188,3 +189,14 @@ def test_replacing_a_sampled_record_over_two_numbers_costs_no_more_than_over_one
         ):
             costs = np.maximum(rest + rate * p - math.exp(level) * (rest + rate * q), 0.0).sum()
             assert costs <= bound + 1e-12
+
+
+def test_many_different_discrete_gaussians_cost_what_continuous_ones_do():
+    sigmas = [20.0 + 0.37 * index for index in range(40)]
+    mechanism = Composed([(GridNoise(DiscreteGeneralizedGaussian.gaussian(sigma)), 1) for sigma in sigmas])
+    together = math.sqrt(1.0 / sum(sigma**-2 for sigma in sigmas))
+    found = epsilon(mechanism, delta=1e-10)
+    assert found.width < 1e-3 * found.upper
+    assert found.upper == pytest.approx(
+        epsilon(AdditiveNoise(Gaussian(together)), delta=1e-10).upper, rel=1e-3
+    )
