@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from vote_files import compare, write_record
+from check import compare, write_record
 
 from ggdp.selection import Student, TeacherEnsemble, calibrate_ggnmax, hardmax_utility, run_pate
 
