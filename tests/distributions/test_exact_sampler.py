@@ -175,6 +175,30 @@ def test_rounded_draws_keep_their_law_where_every_rare_path_is_common(monkeypatc
     assert doubted(found, rounded_law(1.5, 2.7, 0, 0.15))
 
 
+@pytest.mark.parametrize(
+    ("value", "bits", "rounds_up"),
+    [
+        (-(2.0**-120), (0, 0, 0), False),  # u lies below 2^-79, the edge, by its first 128 bits
+        (-(2.0**-120), (0, 1 << 49, 0), True),  # and here at it, or above
+        (-(2.0**-1074), (0,) * 17, False),
+        (2.0**-120, (2**64 - 1, 2**64 - 1), True),  # the edge is 1 - 2^-79
+        (2.0**-120, (2**64 - 1, 0), False),
+        (0.25, (1 << 62,), None),  # no edge lies inside a cell
+    ],
+)
+def test_an_edge_inside_a_cell_is_compared_with_the_exact_value(value, bits, rounds_up, monkeypatch):
+    fine = exact_sampler._FINE_BITS - 1  # of scale 1 on the grid of whole numbers
+
+    def at_the_edge(out, table, words):
+        below = int(np.floor(np.ldexp(value, fine)))
+        out[:] = (1 << (fine - 1)) - 1 - below if rounds_up is not None else 0
+        return {}
+
+    monkeypatch.setattr(exact_sampler, "_fill", at_the_edge)
+    found = exact_sampler.rounded(2.0, 1.0, 0, np.array([value]), scripted(*bits))
+    assert found.tolist() == [0 if not rounds_up else 1]
+
+
 def test_halves_are_rounded_as_the_real_number_demands():
     # cell 0 and a value whose rest lies inside a cell: the fraction of the draw decides
     value = 0.5 - 2.0**-45

@@ -130,8 +130,12 @@ def rounded(
     floor((value + Z) / g + 1/2), Z being a real number and `value` the exact double. Every |value| / g must
     be below 2^52, and scale / g lie between `LEAST_STEPS` and `MOST_STEPS`.
     """
-    whole = np.rint(np.ldexp(values, -grid_exponent))
-    rest = np.ldexp(values, -grid_exponent) - whole  # exact, in [-1/2, 1/2]
+    quotient = np.ldexp(values, -grid_exponent)
+    quotient = np.where((quotient == 0.0) & (values != 0.0), np.copysign(5e-324, values), quotient)
+    whole = np.rint(quotient)
+    rest = (
+        quotient - whole
+    )  # in [-1/2, 1/2], and exact but for quotients that underflow, which keep their sign
     _, exponent = math.frexp(scale)
     fine = max(_FINE_BITS - (exponent - grid_exponent), _LEAST_FINE_BITS)  # bits below the grid
     table = _table(beta, math.ldexp(scale, fine - grid_exponent), True)
@@ -149,7 +153,10 @@ def rounded(
         at_edge = (after > 0.0) & (((total + 1) & ((1 << fine) - 1)) == 0)
         for at in np.flatnonzero(at_edge).tolist():
             fraction = known.get(at, _Fraction())
-            edge = 1 - Fraction(float(after[at]))
+            place = Fraction(float(values[start + at])) / Fraction(2) ** grid_exponent - int(
+                whole[start + at]
+            )
+            edge = 1 - (place * 2**fine - int(below[at]))
             while fraction.ends(0)[0] < edge < fraction.ends(0)[1]:
                 fraction.extend(words)
             steps[at] += fraction.ends(0)[0] >= edge
