@@ -99,7 +99,7 @@ def test_any_mechanism_survives_json(beta, scale, sensitivity, norm, rate, times
         ({"version": True, "kind": "composed"}, "version must be 1, got True"),
         (
             {"version": 1, "kind": "laplace"},
-            "outcome-probabilities, gaussian-mixture-noise, got 'laplace'",
+            "outcome-probabilities, gaussian-mixture-noise, grid-noise, got 'laplace'",
         ),
         ({"version": 1, "kind": "composed", "parts": []}, "at least one step"),
         ({"version": 1, "kind": "composed", "parts": [7]}, "data must be of type dict, got int: 7"),

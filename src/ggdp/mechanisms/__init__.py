@@ -5,6 +5,7 @@ from ggdp.mechanisms.additive_noise import AdditiveNoise
 from ggdp.mechanisms.adjacency import Adjacency
 from ggdp.mechanisms.composed import Composed
 from ggdp.mechanisms.custom import CustomMechanism
+from ggdp.mechanisms.grid_noise import GridNoise
 from ggdp.mechanisms.poisson_sampled import PoissonSampled
 from ggdp.mechanisms.release import release
 from ggdp.mechanisms.serialization import from_dict, to_dict
@@ -16,6 +17,7 @@ __all__ = [
     "Adjacency",
     "Composed",
     "CustomMechanism",
+    "GridNoise",
     "Mechanism",
     "PoissonSampled",
     "from_dict",

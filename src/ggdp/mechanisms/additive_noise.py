@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from typing import Any, Self, cast
 
 from ggdp import arguments
-from ggdp.distributions import GeneralizedGaussian
+from ggdp.distributions import GeneralizedGaussian, exact_sampler
+from ggdp.mechanisms.grid_noise import power_of_two
 from ggdp.mechanisms.known_shift import Shift, compressed
 
 MOST_DIMENSION = 10**9
 MATCHED = "matched"
+_COARSEST = 8.0  # steps of a grid are at most this many scales long
 
 
 def matched_exponent(beta: float) -> float:
@@ -32,6 +34,9 @@ class AdditiveNoise:
         shift: what one record does to f where that is known: f moves by exactly sensitivity * shift, for
             whichever neighbours are asked about. A sequence of numbers, or of pairs (value, count) for long
             ones; kept as pairs in order. `dimension` follows from it.
+        grid: what leaves is rounded to a multiple of this power of two, 1 for whole numbers; between 2^-34
+            and 8 scales of the noise. If left out, `release` takes one of 2^-10 of the scale or finer. It
+            must not depend on the data. Rounding is post-processing: the cost does not depend on it.
 
     >>> from ggdp import Laplace
     >>> AdditiveNoise(Laplace(scale=2.0), shift=(1, -1, 1)).shift
@@ -45,6 +50,7 @@ class AdditiveNoise:
     norm: float | str | None = None
     dimension: int | float = 1
     shift: Shift | None = None
+    grid: float | None = None
 
     def __post_init__(self) -> None:
         arguments.instance("noise", self.noise, GeneralizedGaussian)
@@ -54,6 +60,23 @@ class AdditiveNoise:
         if self.shift is not None:
             object.__setattr__(self, "shift", compressed(self.shift))
         object.__setattr__(self, "dimension", self._checked_dimension())
+        if self.grid is not None:
+            hint = "a coarser grid would swallow the noise, a finer one gains nothing"
+            least, most = self.noise.scale / exact_sampler.MOST_STEPS, _COARSEST * self.noise.scale
+            grid = arguments.real("grid", self.grid, least=least, most=most, hint=hint)
+            object.__setattr__(self, "grid", power_of_two("grid", grid))
+
+    @classmethod
+    def histogram(
+        cls, noise: GeneralizedGaussian, sensitivity: float = 1.0, *, grid: float | None = None
+    ) -> Self:
+        """Counts of any number, of which one record moves one, by one: sensitivity 1 in norm 1.
+
+        In norm 1 moving one number costs as much as any other way to move several, so that the answer for one
+        count holds for all of them together. A record that is counted several times needs the number of its
+        counts as the sensitivity.
+        """
+        return cls(noise, sensitivity, norm=1.0, dimension=math.inf, grid=grid)
 
     @property
     def p(self) -> float:

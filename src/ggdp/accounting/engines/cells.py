@@ -268,7 +268,7 @@ class CellComposition:
         widest = max(high - low for low, high in [*spans, *known])
         finest = max(1.5 * window / _MOST_POINTS, widest / _MOST_CELLS)
         spacing = max(_COARSEST / (saddle.theta + 1.0), finest)
-        few = self._releases <= _FEW
+        few = self._releases <= max(_FEW, 2 * len(self._custom))
         lower, other = (grid_below, grid_merged) if few else (grid_merged, grid_below)
         best, width, stalled = None, math.inf, 0
         while best is None or spacing >= finest:

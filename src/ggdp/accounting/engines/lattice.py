@@ -54,6 +54,7 @@ _LARGE = 600.0  # exponent of the largest factor taken
 _DEEPEST = 700.0
 _FEW = 20  # releases up to which the coupling is good enough, and cheaper than a second law
 _COARSEST = 0.01  # first spacing tried, against the length over which delta falls by a factor e
+_FACTORS = 8  # transforms multiplied before a logarithm is taken: each has some 1e-17 of noise at least
 
 Laws = Sequence[tuple[GridLaw, int]]
 
@@ -250,15 +251,26 @@ def compose(laws: Laws, saddle: Saddle, size: int, spacing: float) -> Lattice:
     log_transform, slip = np.zeros(half, dtype=np.complex128), np.zeros(half)
     per_entry = 6.0 * math.log2(size) * UNIT_ROUNDOFF
     log_phi = 0.0
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+    product, factors = np.ones(half, dtype=np.complex128), 0  # of laws that occur once: one logarithm for all
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
         for law, times in laws:
             exponent = law.log_mass + saddle.theta * law.loss
             log_one = _log_sum(exponent)
             places = np.arange(len(exponent)) % size
             transform = np.fft.rfft(np.bincount(places, weights=np.exp(exponent - log_one), minlength=size))
-            log_transform += times * np.log(transform)
+            if times == 1:
+                product *= transform
+                factors += 1
+            else:
+                log_transform += times * np.log(transform)
             slip += times * np.log1p((per_entry + 8.0 * UNIT_ROUNDOFF) / np.abs(transform))
             log_phi += times * log_one
+            if factors == _FACTORS:
+                slip[product == 0.0] = math.inf  # nothing is known of what underflows
+                log_transform += np.log(product)
+                product[:], factors = 1.0, 0
+        slip[product == 0.0] = math.inf
+        log_transform += np.log(product)
         modulus = np.exp(log_transform.real)
         power = np.where(modulus > 0.0, np.exp(log_transform), 0.0)
         error = np.where(
