@@ -203,7 +203,7 @@ def test_noise_from_a_seed_is_told_not_to_be_private(ggdp):
         ),
         ("--column a --epsilon 1", "--epsilon needs --delta"),
         ("--column a --epsilon 1 --delta 1e-6 --std 3", "--std must not be given with --epsilon"),
-        ("--column a --epsilon 1 --delta 0.9", "--delta must be a number in [1e-100, 0.5], got 0.9"),
+        ("--column a --epsilon 1 --delta 1.5", "--delta must be a number in [0, 1), got 1.5"),
         ("--column a --scale 2 --out /dev/stdout", "--out must be a file that can be written"),
         ("/dev/zero --scale 2", "/dev/zero must hold at most 128 MiB, got more"),
     ],
