@@ -30,6 +30,7 @@ from ggdp.privacy_loss.shift_pair import ShiftPair
 
 _MATTERS = 1e11  # a mass that is all of the answer, in units of one that is negligible
 _SMALLEST = 1e-295  # value of a curve up to which it may be off by as much
+_WRAPPED = 4  # chords of a hull that are found one by one
 _MOST_ROUNDS = 100  # in which points above their neighbours' chord are dropped
 
 
@@ -323,12 +324,19 @@ class _Curve:
         """Masses of the lower convex hull of the points, which goes on as its first and last chord.
 
         A point above the chord of its neighbours is no corner of the hull. All such points are dropped at
-        once, until none is left. A slope times its place is subtracted from the next one before it is
+        once, until none is left. The first chords, which may pass over thousands of points, are found before
+        that: the hull goes from a corner to the point to which the chord is flattest. A slope times its place is subtracted from the next one before it is
         multiplied by the small step between the places: rounding is then relative to the curve.
         """
         size, turn = self.turn + len(right), self.turn
         values = np.concatenate([left, right])  # the turn twice, once in either form
-        kept = np.arange(size)
+        corners = [0]
+        while len(corners) <= _WRAPPED and corners[-1] < turn:
+            here = corners[-1]
+            with np.errstate(over="ignore"):
+                slopes = (left[here + 1 :] - left[here]) / np.expm1(np.arange(1, turn + 1 - here) * self.spacing)
+            corners.append(turn - int(np.argmin(slopes[::-1])))
+        kept = np.concatenate([corners[:-1], np.arange(corners[-1], size)])
         for _ in range(_MOST_ROUNDS):
             place = int(np.searchsorted(kept, turn))
             step = np.diff(np.concatenate([values[kept[: place + 1]], values[kept[place:] + 1]]))

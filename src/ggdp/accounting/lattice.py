@@ -109,7 +109,7 @@ class Lattice:
         index = int(np.searchsorted(self.loss, epsilon, side="right"))
         if not 0 < index < len(self.loss):
             raise CannotCertifyError("epsilon lies outside the lattice's window")
-        if self.growth * (abs(epsilon - self.centre) + self.reach) > _LARGE:
+        if self.growth * abs(epsilon - self.centre) > _LARGE:
             raise CannotCertifyError("epsilon lies too far from the lattice's centre")
         shrink = math.exp(epsilon - self.centre)
         above, kernel = float(self.above[index]), float(self.kernel[index])
@@ -135,10 +135,10 @@ class Lattice:
     def _inflation(self, epsilon: float) -> float:
         """By how much moving losses to the grid can have raised delta at epsilon, relative to e^base."""
         low, high = np.searchsorted(self.loss, [epsilon - self.reach, epsilon + self.reach], side="left")
-        if low == 0:
-            return math.inf
-        near = float(self.above[low] - self.above[min(high + 1, len(self.above) - 1)])
         distance = abs(epsilon - self.centre) + self.reach
+        if low == 0 or self.theta * distance > _LARGE:
+            return math.inf  # the coupling says nothing; a law below may
+        near = float(self.above[low] - self.above[min(high + 1, len(self.above) - 1)])
         near += float(high - low + 2) * self.entry_error * math.exp(self.theta * distance)
         near += len(self.loss) * UNIT_ROUNDOFF * float(self.above[low])
         return math.expm1(self.spacing) * math.exp(self.spacing) * (self.moved * near + self.unlikely)
@@ -161,7 +161,8 @@ def build(parts: Parts, plan: TiltPlan, saddle: Saddle, tolerance: float) -> Lat
         width = lattice.log_delta(saddle.epsilon).ledger.discretization
         if width <= tolerance or spacing <= finest:
             return lattice
-        spacing = max(finest, spacing * min(0.8 * math.sqrt(tolerance / width), 0.25))
+        finer = 0.8 * math.sqrt(tolerance / width) if math.isfinite(width) else 0.25
+        spacing = max(finest, spacing * min(finer, 0.25))
 
 
 def _aligned(parts: Parts, spacing: float) -> float:
@@ -196,7 +197,10 @@ def _on_grid(
     known = [(law, times) for law, times in dominated if law is not None]
     if len(known) < len(laws):
         return above
-    return replace(above, below=compose(known, saddle, size, spacing))
+    try:
+        return replace(above, below=compose(known, saddle, size, spacing))
+    except CannotCertifyError:  # it has next to no mass left, as where an atom lies at the end of the grid
+        return above
 
 
 def _moved_at_most(laws: Laws, rare: float) -> tuple[float, float]:
