@@ -12,7 +12,7 @@ from functools import cache, partial
 
 import numpy as np
 
-from ggdp.accounting import contour, lattice, moments, rare, top_atom
+from ggdp.accounting import contour, jump, lattice, moments, rare, top_atom
 from ggdp.accounting.bounds import Bounds, ErrorLedger
 from ggdp.accounting.closed_form import ClosedForm
 from ggdp.accounting.curve import Curve, EpsilonSandwich, LogDelta, crossing
@@ -27,6 +27,7 @@ CLOSED_FORM = "closed form"
 _SMALLEST_LOG_DELTA = math.log(1e-290)  # beyond, delta is as good as none, and only bounded
 _GOOD_WIDTH = 2e-7  # relative width at which an engine's answer is taken as it is
 _FAIR_WIDTH = 1e-6  # and after the second engine too
+_ENOUGH = {"contour": _GOOD_WIDTH, "one jump": 5e-6}  # where one jump decides, no other engine does better
 SUPREMUM_ERROR = 1e-14  # relative rounding error of a sum of largest losses
 _MANY = 12  # different parts beyond which each attempt takes a second or so, and fewer are made
 _MOST_ON_GRID = 60  # different parts that are put on a grid
@@ -64,9 +65,6 @@ def _patient(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Curve:
     return contour.draw(parts, plan, saddle, effort=20.0)
 
 
-_ENGINES: tuple[tuple[str, Engine], ...] = (("contour", contour.draw), ("lattice", _grid))
-
-
 def epsilon_of(parts: Parts, target: float) -> Bounds:
     """Epsilon of one direction at log delta = target.
 
@@ -99,7 +97,7 @@ def epsilon_of(parts: Parts, target: float) -> Bounds:
             continue
         answer = _as_bounds(found, name, ceiling)
         best = answer if best is None else _both(best, answer)
-        good = (_GOOD_WIDTH if name == "contour" else _FAIR_WIDTH) * best.upper
+        good = _ENOUGH.get(name, _FAIR_WIDTH) * best.upper
         if best.width <= good and math.isfinite(good):
             return best
     return _with_moments(parts, plan, target, ceiling, best)
@@ -151,8 +149,11 @@ def _attempts(
     if planned:
         yield "contour", partial(_by_engine, contour.draw, parts, plan, saddle, target)
     if may_be_rare:
-        for name, engine in _ENGINES if len(parts) <= _MANY else _ENGINES[:1]:
-            yield f"{name} with rare event", partial(_with_rare, engine, parts, plan, target, guess)
+        yield "contour with rare event", partial(_with_rare, contour.draw, parts, plan, target, guess)
+        if len(parts) == 1:
+            yield "one jump", partial(_with_jump, parts, plan, target, guess)
+        if len(parts) <= _MANY:
+            yield "lattice with rare event", partial(_with_rare, _grid, parts, plan, target, guess)
     if planned and len(parts) <= _MOST_ON_GRID:
         yield "lattice", partial(_by_engine, _grid, parts, plan, saddle, target)
     if planned and len(parts) <= _MOST_RARE:
@@ -190,6 +191,20 @@ def _with_rare(
             break
         guess = found.estimate
     assert found is not None
+    return found
+
+
+def _with_jump(parts: Parts, plan: TiltPlan, target: float, planned: Callable[[], float]) -> EpsilonSandwich:
+    """Split by the number of jumps where epsilon is expected, and again where it turned out to lie elsewhere."""
+    guess = planned()
+    for last in (False, True):
+        curve = jump.build(parts, plan, guess, _FAIR_WIDTH)
+        found = crossing(curve, target, guess, 0.1 * guess)
+        if last or found.upper - found.lower <= _FAIR_WIDTH * found.upper or not found.estimate > 0.0:
+            break
+        if abs(found.estimate - guess) <= 0.02 * guess:
+            break
+        guess = found.estimate
     return found
 
 
@@ -255,7 +270,7 @@ def delta_of(parts: Parts, epsilon: float) -> Bounds:
         except ArithmeticError:
             continue
         best = answer if best is None else _both(best, answer)
-        if best.width <= (_GOOD_WIDTH if name == "contour" else _FAIR_WIDTH) * best.upper < math.inf:
+        if best.width <= _ENOUGH.get(name, _FAIR_WIDTH) * best.upper < math.inf:
             return best
     wide = _delta_by_moments(parts, plan, saddle, epsilon)
     return wide if best is None else _both(best, wide)
@@ -274,8 +289,11 @@ def _delta_attempts(
 ) -> Iterator[tuple[str, Callable[[], Curve]]]:
     yield "contour", lambda: contour.draw(parts, plan, saddle)
     if _may_be_rare(parts) and epsilon < 600.0:
-        for name, engine in _ENGINES if len(parts) <= _MANY else _ENGINES[:1]:
-            yield f"{name} with rare event", partial(_rare_curve, engine, parts, plan, epsilon)
+        yield "contour with rare event", partial(_rare_curve, contour.draw, parts, plan, epsilon)
+        if len(parts) == 1:
+            yield "one jump", partial(jump.build, parts, plan, max(epsilon, 1e-14), _FAIR_WIDTH)
+        if len(parts) <= _MANY:
+            yield "lattice with rare event", partial(_rare_curve, _grid, parts, plan, epsilon)
     if len(parts) <= _MOST_ON_GRID:
         yield "lattice", lambda: _grid(parts, plan, saddle)
     if len(parts) <= _MOST_RARE:

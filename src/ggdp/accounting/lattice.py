@@ -250,14 +250,22 @@ def window_of(plan: TiltPlan, saddle: Saddle) -> float:
 
 def compose(laws: Laws, saddle: Saddle, size: int, spacing: float) -> Lattice:
     """The law of the sum of all losses, by one tilted transform of `size` points around the saddle."""
+    return _unrolled(laws, saddle, spacing, *tilted_sum(laws, saddle.theta, size))
+
+
+def tilted_sum(laws: Laws, theta: float, size: int) -> tuple[Array, float, float]:
+    """Masses of the sum of all losses, tilted by theta, scaled to one and wrapped to `size` points; a bound on
+    the error of every one of them; and log of what they were scaled by. The first belongs to the sum of the
+    first losses.
+    """
     half = size // 2 + 1
     log_transform, slip = np.zeros(half, dtype=np.complex128), np.zeros(half)
     per_entry = 6.0 * math.log2(size) * UNIT_ROUNDOFF
     log_phi = 0.0
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         for law, times in laws:
-            exponent = law.log_mass + saddle.theta * law.loss
-            log_one = _log_sum(exponent)
+            exponent = law.log_mass + theta * law.loss
+            log_one = log_sum(exponent)
             places = np.arange(len(exponent)) % size
             transform = np.fft.rfft(np.bincount(places, weights=np.exp(exponent - log_one), minlength=size))
             log_transform += times * np.log(transform)
@@ -272,7 +280,7 @@ def compose(laws: Laws, saddle: Saddle, size: int, spacing: float) -> Lattice:
     entries = np.maximum(np.fft.irfft(power, size), 0.0)
     # every entry of the inverse is off by no more than the mean of what its inputs, two conjugate halves,
     # are off by
-    return _unrolled(laws, saddle, spacing, entries, 2.0 * float(error.sum()) / size, log_phi)
+    return entries, 2.0 * float(error.sum()) / size, log_phi
 
 
 def _unrolled(
@@ -333,7 +341,7 @@ def _wrapped(laws: Laws, saddle: Saddle, reach: float, period: float, base: floa
     best = math.inf
     for growth in (0.1, 0.4, 1.5, 3.0, 5.0, 8.0, 12.0):
         theta_2 = saddle.theta + growth / saddle.deviation
-        value = sum(times * _log_sum(law.log_mass + theta_2 * law.loss) for law, times in laws)
+        value = sum(times * log_sum(law.log_mass + theta_2 * law.loss) for law, times in laws)
         best = min(best, value - theta_2 * saddle.epsilon - (theta_2 - saddle.theta) * reach - base)
     right = math.exp(min(best, 700.0))
     left = math.exp(min(-base - saddle.theta * period, 700.0))
@@ -345,11 +353,12 @@ def _raised(laws: Laws, theta: float) -> float:
     total = 0.0
     for law, times in laws:
         if law.raised > 0.0:
-            log_one = _log_sum(law.log_mass + theta * law.loss)
+            log_one = log_sum(law.log_mass + theta * law.loss)
             total += times * math.exp(min(math.log(law.raised) + theta * float(law.loss[0]) - log_one, 0.0))
     return total
 
 
-def _log_sum(exponent: Array) -> float:
+def log_sum(exponent: Array) -> float:
+    """log of the sum of exponentials."""
     peak = float(exponent.max())
     return peak + math.log(float(np.exp(exponent - peak).sum()))

@@ -69,13 +69,14 @@ def _best_tilt(
         if planned[place] > wanted:
             break
         try:
-            return bound(tilts[place], _certified_cumulant(parts, plan, tilts[place]))
+            return bound(tilts[place], certified_cumulant(parts, plan, tilts[place]))
         except ArithmeticError:  # the plan was wrong there, or the tail does not fall off
             continue
     return math.inf
 
 
-def _certified_cumulant(parts: Parts, plan: TiltPlan, theta: float) -> float:
+def certified_cumulant(parts: Parts, plan: TiltPlan, theta: float) -> float:
+    """No less than K(theta)."""
     pairs, yardsticks = [pair for pair, _ in parts], plan.log_phis(theta)[:, None]
     # the errors of all releases add up to some 1e-6 at most, far less than Chernoff's inequality gives away
     accuracy = max(-18.0 - math.log(float(plan.times.sum())), NEGLIGIBLE)

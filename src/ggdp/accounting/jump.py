@@ -1,0 +1,441 @@
+# SPDX-License-Identifier: Apache-2.0
+"""At most one jump: a composition of equal releases of which one large loss, or none, decides delta.
+
+Cut the noise at a point c. Below it lies the bulk B of a release, beyond it the jump J: the same two laws,
+restricted to either side. Multiplied out, delta of T releases is a sum over the number of jumps,
+
+    delta(eps) = D_0 + D_1 + D_2 + ...,      D_k = binomial(T, k) * delta of k jumps and T - k bulks,
+
+exactly, with every term positive. A tilt that suits one of the terms does not suit the next: the law of the
+sum, tilted to eps, has a hump for no jump and a hump for one, and eps may lie in the valley between. Taken
+apart,
+
+- D_0 has bounded losses. It is bounded by Chernoff where that makes it negligible, else by the contour.
+- D_1 = T * sum of m(y) g(eps - y), where g is the closed form of one jump, and m the law of T - 1 bulks on a
+  grid: one that dominates them from above and one that they dominate from below (`accounting.grid_law`), each
+  composed by one tilted transform. Without a law below, Jensen's inequality gives g at the mean: with p and q
+  the masses of T - 1 bulks under P and Q, D_1 >= T p g(eps + log(q / p)), because x -> g(log x) is convex.
+- The rest, two jumps or more, is only bounded. Either two jumps occur of which one exceeds a loss c_2: at most
+  T^2 P(J) P(loss > c_2). Or all losses are at most c_2 and two are jumps: at most T^2 / 2 * M^2 phi^(T-2)
+  e^(-theta eps) with phi the moment generating function of losses up to c_2, and M that of the jumps among
+  them, bounded cell by cell through their survival function.
+
+What the transform wraps around, what lies outside its window, and rounding are charged as in
+`accounting.lattice`.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ggdp.accounting import contour, moments
+from ggdp.accounting.bounds import ErrorLedger
+from ggdp.accounting.curve import Curve, LogDelta
+from ggdp.accounting.grid_law import GridLaw, discretize
+from ggdp.accounting.lattice import log_sum, tilted_sum
+from ggdp.accounting.tilt import Parts, TiltPlan, saddle_for_epsilon
+from ggdp.errors import CannotCertifyError
+from ggdp.numerics import UNIT_ROUNDOFF, Array
+from ggdp.privacy_loss.hockey_stick import HockeyStick, beyond, log_masses, thresholds
+from ggdp.privacy_loss.shift_pair import ShiftPair
+
+_FRACTIONS = (0.03, 0.05, 0.07, 0.1, 0.14, 0.19, 0.25, 0.32, 0.4, 0.48, 0.56, 0.64, 0.72, 0.8, 0.88)
+_NEGLIGIBLE = -14.0  # log of what two jumps may add, relative to delta
+_NO_MATTER = -25.0  # log of each charge that is to be negligible, relative to delta
+_TILTS = np.geomspace(0.2, 2000.0, 40)  # times epsilon
+_STEPS = np.geomspace(0.01, 1e5, 90)  # of a tilt, times epsilon
+_MOST_POINTS = 2**21
+_CELLS = 400  # of a bound on the moment generating function of a jump
+_MOST_EXACT = 12_000  # points at which a jump's delta is asked for; between them it is joined
+_COARSE = 400  # points at which a jump's delta is known before it is asked for where it matters
+
+
+@dataclass(frozen=True)
+class _Jump:
+    """Noise beyond a cut: where it begins, and log of its masses."""
+
+    pair: ShiftPair
+    cut: float
+    log_p: float
+    log_q: float
+
+    @staticmethod
+    def beyond_loss(pair: ShiftPair, loss: float) -> "_Jump":
+        place = float(thresholds(pair, np.array([loss]))[0][0])
+        if not math.isfinite(place):
+            raise CannotCertifyError("no loss is large enough to be a jump")
+        log_p, log_q, slip = (float(v[0]) for v in log_masses(pair, np.array([place])))
+        return _Jump(pair, place, log_p + slip, log_q - slip)
+
+    def delta(self, t: Array) -> HockeyStick:
+        return beyond(self.pair, t, self.cut)
+
+    @property
+    def bulk(self) -> ShiftPair:
+        return replace(self.pair, cut=self.cut)
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Sums of bulks that are looked at, the tilt for it, and the further tilts that show by Chernoff's bound how
+    little lies outside.
+
+    Attributes:
+        low: the first sum.
+        high: the last one.
+        tilt: that of the transform.
+        right: how much larger a tilt shows it beyond the last sum, of the law as it is.
+        left: how much smaller a tilt, before the first one.
+        tilted_right: the same for the tilted law.
+        tilted_left: the same.
+    """
+
+    low: float
+    high: float
+    tilt: float
+    right: float
+    left: float
+    tilted_right: float
+    tilted_left: float
+
+
+@dataclass(frozen=True)
+class _Bulk:
+    """The law of a sum of bulks on a grid, tilted and scaled.
+
+    Attributes:
+        loss: the sums.
+        share: their tilted masses, which sum to one with what lies outside.
+        tilt: theta.
+        log_phi: log of what they were scaled by.
+        entry_error: bound on the error of each.
+        alias: tilted mass that may have been wrapped into the window.
+        log_right: log of the mass beyond the window, untilted, infinite losses included.
+        log_left: log of the mass before it.
+        slip: how far a sum may be off by rounding.
+    """
+
+    loss: Array
+    share: Array
+    tilt: float
+    log_phi: float
+    entry_error: float
+    alias: float
+    log_right: float
+    log_left: float
+    slip: float
+
+    @staticmethod
+    def of(law: GridLaw, times: int, window: _Window) -> "_Bulk":
+        spacing, tilt = law.spacing, window.tilt
+        size = 1 << max(8, math.ceil(math.log2((window.high - window.low) / spacing)))
+        entries, entry_error, log_phi = tilted_sum([(law, times)], tilt, size)
+        origin, first = times * law.origin, times * law.first
+        start = math.floor((window.low - origin) / spacing)
+        loss = np.asarray(origin + (start + np.arange(size)) * spacing, dtype=float)
+
+        def cumulant(theta: float) -> float:
+            return times * log_sum(law.log_mass + theta * law.loss)
+
+        nothing, tilted = cumulant(0.0), cumulant(tilt)
+        rounding = 1e-13 * (abs(nothing) + abs(tilted)) + 1e-9
+        right = cumulant(window.right) - window.right * float(loss[-1]) + rounding
+        left = cumulant(-window.left) + window.left * float(loss[0]) + rounding
+        tilted_right = cumulant(tilt + window.tilted_right) - tilted - window.tilted_right * float(loss[-1])
+        tilted_left = cumulant(tilt - window.tilted_left) - tilted + window.tilted_left * float(loss[0])
+        infinite = math.log(times * law.infinite) if law.infinite > 0.0 else -math.inf
+        alias = math.exp(min(tilted_right + rounding, 0.0)) + math.exp(min(tilted_left + rounding, 0.0))
+        places = times * (abs(law.origin) + (abs(law.first) + len(law.mass)) * spacing)
+        return _Bulk(
+            loss=loss,
+            share=np.roll(entries, -((start - first) % size)),
+            tilt=tilt,
+            log_phi=log_phi,
+            entry_error=entry_error,
+            alias=alias,
+            log_right=float(np.logaddexp(min(right, 0.0), infinite)),
+            log_left=min(left, 0.0),
+            slip=8.0 * UNIT_ROUNDOFF * (places + abs(float(loss[0])) + abs(float(loss[-1]))),
+        )
+
+    def with_jump(self, jump: _Jump, epsilon: float) -> "_Sum":
+        """sum of m(y) g(epsilon - y), from below and from above, with its slope."""
+        size = len(self.loss)
+        coarse = np.unique(np.linspace(0, size - 1, min(_COARSE, size)).astype(np.intp))
+        rough = jump.delta(epsilon - self.loss[coarse])
+        # g does not fall as y grows, so the value at the next coarse point bounds all before it
+        ceiling = (rough.value + rough.error)[np.searchsorted(coarse, np.arange(size))]
+        with np.errstate(divide="ignore"):
+            log_unit = -self.tilt * self.loss + np.log(ceiling)
+        peak = float(log_unit.max())
+        if not math.isfinite(peak):
+            raise CannotCertifyError("a jump is too rare for a double")
+        unit = np.exp(log_unit - peak)  # what a tilted mass of one may add at most
+        bound = self.share * unit
+        matters = bound > 1e-10 / size * float(bound.sum())
+        exact = _joined(jump, epsilon - self.loss[matters])
+        weight = self.share[matters] * np.exp(-self.tilt * self.loss[matters] - peak)
+        value, doubt = float(weight @ exact.value), float(weight @ exact.error)
+        slope = float(weight @ exact.slope)
+        noise = self.entry_error * float(unit.sum()) + self.slip * (slope + self.tilt * value)
+        ulps = (size + 64.0 + 8.0 * (abs(self.log_phi) + abs(self.tilt) * float(np.abs(self.loss).max()))) * value
+        noise += doubt + UNIT_ROUNDOFF * ulps
+        log_scale = self.log_phi + peak
+        left_out = float(bound[~matters].sum())
+        far = math.exp(min(jump.log_p + self.log_right - log_scale, 300.0))
+        near = math.exp(min(self.log_left + math.log(rough.value[0] + rough.error[0] + 1e-320) - log_scale, 300.0))
+        return _Sum(
+            log_scale, value - noise - self.alias, value, value + noise + left_out + far + near, slope, noise
+        )
+
+
+def _joined(jump: _Jump, t: Array) -> HockeyStick:
+    """A jump's delta at falling t, of very many only at some, joined by chords in x = e^t.
+
+    delta is convex in x, so a chord lies above it, by no more than a quarter of the chord's length times the
+    difference of the slopes at its ends.
+    """
+    if len(t) <= _MOST_EXACT:
+        return jump.delta(t)
+    knots = np.unique(np.linspace(0, len(t) - 1, _MOST_EXACT).astype(np.intp))
+    known = jump.delta(t[knots])
+    left = np.minimum(np.searchsorted(knots, np.arange(len(t)), side="right") - 1, len(knots) - 2)
+    # x, relative to that at the left end of its chord; t falls, so x does
+    whole, part = np.expm1(t[knots[left + 1]] - t[knots[left]]), np.expm1(t - t[knots[left]])
+    share = np.clip(part / whole, 0.0, 1.0)
+    steep = known.slope[left + 1] * np.exp(t[knots[left]] - t[knots[left + 1]])
+    gap = 0.25 * np.abs(whole) * (np.abs(steep - known.slope[left]) + 1e-9 * (steep + known.slope[left]))
+
+    def between(values: Array) -> Array:
+        return np.asarray((1.0 - share) * values[left] + share * values[left + 1])
+
+    value = between(known.value)
+    error = between(known.error) + gap + 8.0 * UNIT_ROUNDOFF * value
+    return HockeyStick(value, error, between(known.slope))
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """A sum relative to e^log_scale: certified ends, a value, minus its slope, and its rounding error."""
+
+    log_scale: float
+    low: float
+    value: float
+    high: float
+    slope: float
+    noise: float
+
+
+@dataclass(frozen=True)
+class OneJump:
+    """delta of equal releases, split by the number of jumps."""
+
+    times: int
+    jump: _Jump
+    above: _Bulk
+    below: _Bulk | None
+    none: Callable[[float], tuple[float, float, float, float]]
+    many: Callable[[float], float]
+
+    def log_delta(self, epsilon: float) -> LogDelta:
+        """Certified log delta at epsilon."""
+        upper = self.above.with_jump(self.jump, epsilon)
+        lower = None if self.below is None else self.below.with_jump(self.jump, epsilon)
+        base = upper.log_scale
+        count = float(self.times)
+        high, value, slope = upper.high, upper.value, upper.slope
+        low = self._jensen(epsilon, base)
+        apart = high - low
+        if lower is not None:
+            ratio = math.exp(min(lower.log_scale - base, 300.0))
+            low = max(low, ratio * lower.low)
+            apart = min(apart, abs(value - ratio * lower.value))
+            value = 0.5 * (value + ratio * lower.value)
+        if not low <= high:
+            raise CannotCertifyError("the law below lies above the law above: arithmetic failed")
+        value = min(max(value, low), high)
+        base += math.log(count)
+        rounding = (1.0 + 4.0 * UNIT_ROUNDOFF * (abs(base) + 8.0)) * 1.0
+        none_low, none_here, none_high, none_slope = (v for v in self._scaled_none(epsilon, base))
+        more = math.exp(min(self.many(epsilon) - base, 300.0))
+        total, bottom, top = value + none_here, low / rounding + none_low, high * rounding + none_high + more
+        if not total > 0.0:
+            raise CannotCertifyError("the jump is lost in rounding")
+        return LogDelta(
+            lower=base + math.log(bottom) if bottom > 0.0 else -math.inf,
+            estimate=base + math.log(total),
+            upper=base + math.log(top),
+            slope=-(slope + none_slope) / total,
+            ledger=ErrorLedger(
+                truncation=(more + max(none_high - none_here, 0.0)) / total,
+                aliasing=self.above.alias / total,
+                quadrature=0.0,
+                roundoff=upper.noise / total + rounding - 1.0,
+                discretization=apart / total,
+            ),
+        )
+
+    def _scaled_none(self, epsilon: float, base: float) -> tuple[float, float, float, float]:
+        low, here, high, slope = self.none(epsilon)
+        parts = [math.exp(min(v - base, 300.0)) for v in (low, here, high)]
+        return parts[0], parts[1], parts[2], -slope * parts[1]
+
+    def _jensen(self, epsilon: float, base: float) -> float:
+        """One jump beside bulks that say nothing, relative to e^base."""
+        rare = (self.times - 1.0) * -math.log1p(-math.exp(self.jump.log_p)) * (1.0 + 1e-12)
+        one = self.jump.delta(np.array([epsilon + rare]))
+        value = float(one.value[0] - one.error[0])
+        return math.exp(min(math.log(value) - rare - base, 300.0)) * (1.0 - 1e-14) if value > 0.0 else 0.0
+
+
+def build(parts: Parts, plan: TiltPlan, epsilon: float, tolerance: float) -> OneJump:
+    """Split one kind of release for questions near one epsilon, so finely that epsilon's relative width is about
+    `tolerance`, if that is affordable.
+
+    Raises:
+        CannotCertifyError: two jumps are not negligible wherever they begin, or D_0 cannot be had.
+    """
+    if len(parts) != 1:
+        raise CannotCertifyError("jumps are split off one kind of release")
+    pair, times = parts[0]
+    with np.errstate(divide="ignore"):
+        log_delta = math.log(times) + float(plan.log_single_deltas(np.array([epsilon]))[0])
+    if not log_delta > -700.0:
+        raise CannotCertifyError("no loss is large enough to be a jump")
+    jump, many = _chosen_jump(pair, times, plan, epsilon, log_delta)
+    whole = ((jump.bulk, times),)
+    none = _no_jump(whole, TiltPlan.of(whole), epsilon, log_delta)
+    others = ((jump.bulk, times - 1),)
+    rest = TiltPlan.of(others)
+    window = _planned_window(rest, jump, epsilon)
+    low = _lowest(rest, window.tilt, times)
+    spacing = (window.high - window.low) / 2.0**12
+    unit = math.log(times) + jump.log_p
+    negligible = math.exp(min(max(log_delta + _NO_MATTER - unit - math.log(times), -690.0), 0.0))
+    while True:
+        law = discretize(jump.bulk, spacing, low, jump.bulk.supremum, negligible)
+        above = _Bulk.of(law, times - 1, window)
+        below = None if law.below is None else _Bulk.of(law.below, times - 1, window)
+        found = OneJump(times, jump, above, below, none, many)
+        here = found.log_delta(epsilon)
+        wanted = -0.5 * tolerance * here.slope * epsilon
+        if here.ledger.discretization <= wanted or 2 * len(above.loss) > _MOST_POINTS:
+            return found
+        finer = min(max(0.7 * wanted / here.ledger.discretization, 1.0 / 32.0), 0.25)
+        spacing *= max(finer, len(above.loss) / _MOST_POINTS)
+
+
+def _chosen_jump(
+    pair: ShiftPair, times: int, plan: TiltPlan, epsilon: float, log_delta: float
+) -> tuple[_Jump, Callable[[float], float]]:
+    """The smallest loss at which a jump may begin so that two of them are negligible, and a bound on two."""
+    tilts = _TILTS / epsilon
+    loss, log_mass = plan.loss, plan.log_mass
+    for fraction in _FRACTIONS:
+        first = fraction * epsilon
+        for limit in (1.0, 0.8, 0.65):
+            second = limit * epsilon
+            if first >= second:
+                continue
+            big = float(np.logaddexp.reduce(np.where(loss > second, log_mass, -np.inf)))
+            small = float(np.logaddexp.reduce(np.where(loss > first, log_mass, -np.inf)))
+            if big + small + 2.0 * math.log(times) > log_delta + _NEGLIGIBLE:
+                continue
+            kept = plan.below(second)
+            jumps = (loss > first) & (loss <= second)
+            bounds = []
+            for tilt in tilts:
+                inside = float(np.logaddexp.reduce(log_mass[jumps] + tilt * loss[jumps])) if jumps.any() else -np.inf
+                rest = float(kept.log_phis(float(tilt))[0])
+                bounds.append(2.0 * (math.log(times) + inside) + (times - 2) * rest - tilt * epsilon)
+            best = int(np.argmin(bounds))
+            if bounds[best] <= log_delta + _NEGLIGIBLE:
+                jump = _Jump.beyond_loss(pair, first)
+                return jump, _several(jump, times, second, float(tilts[best]))
+    raise CannotCertifyError("more than one jump may matter")
+
+
+def _several(jump: _Jump, times: int, second: float, tilt: float) -> Callable[[float], float]:
+    """log of a bound on D_2 + D_3 + ..., as a function of epsilon."""
+    pair = jump.pair
+    edges = np.linspace(float(pair.loss(np.array(jump.cut))), second, _CELLS + 1)
+    places = thresholds(pair, edges)[0]
+    log_p, _, slip = log_masses(pair, np.where(np.isfinite(places), places, jump.cut))
+    log_p = np.where(np.isfinite(places), log_p + slip, -np.inf) + 1e-9
+    log_p[0] = jump.log_p
+    # E[e^{tilt L}; jump, L <= c_2] <= e^{tilt l_1} P(J) + sum of (e^{tilt l_{i+1}} - e^{tilt l_i}) P(L > l_i)
+    above = tilt * edges * (1.0 + 1e-9)
+    rises = above[2:] + np.log(-np.expm1(above[1:-1] - above[2:]))
+    log_jump = float(np.logaddexp.reduce(np.append(rises + log_p[1:-1], above[1] + log_p[0]))) + 1e-9
+    kept: Parts = ((replace(pair, cut=float(places[-1])), max(times - 2, 1)),)
+    rest = moments.certified_cumulant(kept, TiltPlan.of(kept), tilt) if times > 2 else 0.0
+    both = 2.0 * math.log(times) + 1e-9
+    apart = both + float(log_p[-1]) + jump.log_p
+
+    def bound(epsilon: float) -> float:
+        return float(np.logaddexp(apart, both + 2.0 * log_jump + rest - tilt * epsilon)) + 1e-9
+
+    return bound
+
+
+def _no_jump(
+    parts: Parts, plan: TiltPlan, epsilon: float, log_delta: float
+) -> Callable[[float], tuple[float, float, float, float]]:
+    """log of D_0, from below, roughly and from above, with its slope, as a function of epsilon."""
+    tilts = _TILTS / epsilon
+    planned = [float(plan.times @ plan.log_phis(float(tilt))) - tilt * epsilon for tilt in tilts]
+    tilt = float(tilts[int(np.argmin(planned))])
+    if min(planned) + moments.log_chernoff_constant(tilt) <= log_delta + _NEGLIGIBLE:
+        cumulant = moments.certified_cumulant(parts, plan, tilt) + moments.log_chernoff_constant(tilt)
+        return lambda point: (-math.inf, -math.inf, cumulant - tilt * point + 1e-9, 0.0)
+    line: Curve = contour.draw(parts, plan, saddle_for_epsilon(plan, epsilon))
+
+    def value(point: float) -> tuple[float, float, float, float]:
+        here = line.log_delta(point)
+        return here.lower, here.estimate, here.upper, here.slope
+
+    return value
+
+
+def _planned_window(plan: TiltPlan, jump: _Jump, epsilon: float) -> _Window:
+    """The tilt at which rounding of the transform does least harm, and a window that holds nearly all."""
+
+    def cumulant(tilt: float) -> float:
+        return float(plan.times @ plan.log_phis(tilt))
+
+    def ends(tilt: float, right: float, left: float) -> tuple[tuple[float, float], tuple[float, float]]:
+        """(last sum, further tilt) and (first sum, lesser tilt) outside which e^-right and e^-left are left."""
+        here = cumulant(tilt) if tilt else 0.0
+        above = min(((cumulant(tilt + step) - here + right) / step, step) for step in steps)
+        below = max(((here - cumulant(tilt - step) - left) / step, step) for step in steps)
+        return above, below
+
+    steps = [float(step) for step in _STEPS / epsilon]
+    log_one = _log(jump.delta(np.array([epsilon])).value)[0]
+    (high, right), (low, left) = ends(0.0, jump.log_p - log_one - _NO_MATTER, 3.0 - _NO_MATTER)
+    sums = np.linspace(low, max(high, low + 1e-3 * epsilon), _COARSE)
+    log_deltas = _log(jump.delta(epsilon - sums).value)
+    spares = [(cumulant(step) + float((log_deltas - step * sums).max()), step) for step in [0.0, *steps]]
+    spare, tilt = min(spares)
+    enough = 3.0 - _NO_MATTER + max(spare - log_one, 0.0)
+    (last, tilted_right), (first, tilted_left) = ends(tilt, enough, enough)
+    high, low = max(high, last), min(low, first)
+    if not 0.0 < high - low < math.inf:
+        raise CannotCertifyError("no window holds the bulk")
+    more = 0.01 * (high - low)
+    return _Window(low - more, high + more, tilt, right, left, tilted_right, tilted_left)
+
+
+def _log(values: Array) -> Array:
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(values))
+
+
+def _lowest(plan: TiltPlan, tilt: float, times: int) -> float:
+    """A loss below which there is next to nothing of a bulk, tilted or not."""
+    loss, log_mass, _ = plan.part(0)
+    least = np.logaddexp.accumulate(log_mass) + max(tilt, 0.0) * loss
+    least = least - (log_mass + max(tilt, 0.0) * loss).max()
+    return float(loss[max(int((least < -42.0 - math.log(times)).sum()) - 1, 0)])
