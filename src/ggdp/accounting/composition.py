@@ -195,14 +195,12 @@ def _with_rare(
 
 
 def _with_jump(parts: Parts, plan: TiltPlan, target: float, planned: Callable[[], float]) -> EpsilonSandwich:
-    """Split by the number of jumps where epsilon is expected, and again where it turned out to lie elsewhere."""
+    """Split by the number of jumps where epsilon is expected: coarsely first, then where it turned out to lie."""
     guess = planned()
-    for last in (False, True):
-        curve = jump.build(parts, plan, guess, _FAIR_WIDTH)
-        found = crossing(curve, target, guess, 0.1 * guess)
-        if last or found.upper - found.lower <= _FAIR_WIDTH * found.upper or not found.estimate > 0.0:
-            break
-        if abs(found.estimate - guess) <= 0.02 * guess:
+    for most_points in (2**12, 2**12, jump.MOST_POINTS):
+        curve = jump.build(parts, plan, guess, _FAIR_WIDTH, most_points)
+        found = crossing(curve, target, guess, 0.1 * guess, resolution=1e-9)
+        if found.upper - found.lower <= _FAIR_WIDTH * found.upper < math.inf:
             break
         guess = found.estimate
     return found

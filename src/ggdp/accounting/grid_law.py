@@ -30,6 +30,7 @@ from ggdp.privacy_loss.shift_pair import ShiftPair
 
 _MATTERS = 1e11  # a mass that is all of the answer, in units of one that is negligible
 _SMALLEST = 1e-295  # value of a curve up to which it may be off by as much
+_FURTHER = 1000  # points that a grid is extended by to reach beyond the smallest loss
 _WRAPPED = 4  # chords of a hull that are found one by one
 _MOST_ROUNDS = 100  # in which points above their neighbours' chord are dropped
 
@@ -204,6 +205,9 @@ class _Curve:
         ends = self.t_turn + (np.array([0, len(self.right.value) - 1]) - [self.turn, 0]) * self.spacing
         origin = self._meeting()
         first = min(math.floor((ends[0] - origin) / self.spacing), -4)
+        if math.isfinite(self.pair.infimum):  # two points left of all losses, where the curve is known exactly
+            outside = math.floor((self.pair.infimum - origin) / self.spacing) - 2
+            first = outside if first - outside <= _FURTHER else first
         last = math.floor((ends[1] - origin) / self.spacing)
         if last < 6 or self.t_turn > 0.0:
             return None

@@ -27,8 +27,10 @@ What the transform wraps around, what lies outside its window, and rounding are 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ggdp.accounting import contour, moments
 from ggdp.accounting.bounds import ErrorLedger
@@ -46,10 +48,14 @@ _NEGLIGIBLE = -14.0  # log of what two jumps may add, relative to delta
 _NO_MATTER = -25.0  # log of each charge that is to be negligible, relative to delta
 _TILTS = np.geomspace(0.2, 2000.0, 40)  # times epsilon
 _STEPS = np.geomspace(0.01, 1e5, 90)  # of a tilt, times epsilon
-_MOST_POINTS = 2**21
+MOST_POINTS = 2**20
 _CELLS = 400  # of a bound on the moment generating function of a jump
 _MOST_EXACT = 12_000  # points at which a jump's delta is asked for; between them it is joined
-_COARSE = 400  # points at which a jump's delta is known before it is asked for where it matters
+_BLOCKS = 1000  # of a window: those in which one jump hardly matters are only bounded
+_COARSE = 400  # points at which a window is planned
+_LARGE = 600.0  # exponent of the largest factor taken
+
+Indices = NDArray[np.intp]
 
 
 @dataclass(frozen=True)
@@ -160,35 +166,51 @@ class _Bulk:
             slip=8.0 * UNIT_ROUNDOFF * (places + abs(float(loss[0])) + abs(float(loss[-1]))),
         )
 
+    @cached_property
+    def _untilted(self) -> tuple[Array, float]:
+        """e^(-tilt y), and log of what it was divided by."""
+        exponent = -self.tilt * self.loss
+        peak = float(exponent.max())
+        if peak - float(exponent.min()) > _LARGE:
+            raise CannotCertifyError("the window is too wide for its tilt")
+        return np.exp(exponent - peak), peak
+
+    @cached_property
+    def _blocks(self) -> tuple[Indices, Array, Array]:
+        """The last points of blocks of the window, and over each the sums of masses, untilted, and of units."""
+        untilted = self._untilted[0]
+        ends = np.unique(np.linspace(0, len(self.loss) - 1, min(_BLOCKS, len(self.loss))).astype(np.intp))
+        starts = np.concatenate([[0], ends[:-1] + 1])
+        return ends, np.add.reduceat(self.share * untilted, starts), np.add.reduceat(untilted, starts)
+
     def with_jump(self, jump: _Jump, epsilon: float) -> "_Sum":
         """sum of m(y) g(epsilon - y), from below and from above, with its slope."""
+        (untilted, log_unit), (ends, masses, units) = self._untilted, self._blocks
+        rough = jump.delta(epsilon - self.loss[ends])
+        ceiling = rough.value + rough.error  # g does not fall as y grows: this bounds it in all of its block
+        bound = masses * ceiling
+        matters = bound > 1e-10 / len(ends) * float(bound.sum())
+        begin, end = int(np.argmax(matters)), len(matters) - int(np.argmax(matters[::-1]))
+        where = slice(int(ends[begin - 1]) + 1 if begin else 0, int(ends[end - 1]) + 1)
+        exact = _joined(jump, epsilon - self.loss[where])
+        weight = self.share[where] * untilted[where]
+        value, slope = float(weight @ exact.value), float(weight @ exact.slope)
         size = len(self.loss)
-        coarse = np.unique(np.linspace(0, size - 1, min(_COARSE, size)).astype(np.intp))
-        rough = jump.delta(epsilon - self.loss[coarse])
-        # g does not fall as y grows, so the value at the next coarse point bounds all before it
-        ceiling = (rough.value + rough.error)[np.searchsorted(coarse, np.arange(size))]
-        with np.errstate(divide="ignore"):
-            log_unit = -self.tilt * self.loss + np.log(ceiling)
-        peak = float(log_unit.max())
-        if not math.isfinite(peak):
-            raise CannotCertifyError("a jump is too rare for a double")
-        unit = np.exp(log_unit - peak)  # what a tilted mass of one may add at most
-        bound = self.share * unit
-        matters = bound > 1e-10 / size * float(bound.sum())
-        exact = _joined(jump, epsilon - self.loss[matters])
-        weight = self.share[matters] * np.exp(-self.tilt * self.loss[matters] - peak)
-        value, doubt = float(weight @ exact.value), float(weight @ exact.error)
-        slope = float(weight @ exact.slope)
-        noise = self.entry_error * float(unit.sum()) + self.slip * (slope + self.tilt * value)
-        ulps = (size + 64.0 + 8.0 * (abs(self.log_phi) + abs(self.tilt) * float(np.abs(self.loss).max()))) * value
-        noise += doubt + UNIT_ROUNDOFF * ulps
-        log_scale = self.log_phi + peak
-        left_out = float(bound[~matters].sum())
-        far = math.exp(min(jump.log_p + self.log_right - log_scale, 300.0))
-        near = math.exp(min(self.log_left + math.log(rough.value[0] + rough.error[0] + 1e-320) - log_scale, 300.0))
-        return _Sum(
-            log_scale, value - noise - self.alias, value, value + noise + left_out + far + near, slope, noise
-        )
+        ulps = size + 64.0 + 8.0 * (abs(self.log_phi) + self.tilt * float(np.abs(self.loss[[0, -1]]).max()))
+        noise = self.entry_error * float(units @ ceiling) + self.slip * (slope + self.tilt * value)
+        noise += float(weight @ exact.error) + UNIT_ROUNDOFF * ulps * value
+        log_scale = self.log_phi + log_unit
+        left_out = float(bound[:begin].sum() + bound[end:].sum())
+        far = math.exp(min(jump.log_p + self.log_right - log_scale, _LARGE))
+        near = math.exp(min(self.log_left - log_scale, _LARGE)) * float(ceiling[0])
+        alias = self.alias * float((untilted[ends] * ceiling).max()) * self._growth
+        high = value + noise + left_out + far + near
+        return _Sum(log_scale, value - noise - alias, value, high, slope, noise, alias)
+
+    @property
+    def _growth(self) -> float:
+        """By how much e^(-tilt y) falls within a block, at most."""
+        return math.exp(self.tilt * float(np.diff(self.loss[self._blocks[0]]).max()))
 
 
 def _joined(jump: _Jump, t: Array) -> HockeyStick:
@@ -218,7 +240,9 @@ def _joined(jump: _Jump, t: Array) -> HockeyStick:
 
 @dataclass(frozen=True)
 class _Sum:
-    """A sum relative to e^log_scale: certified ends, a value, minus its slope, and its rounding error."""
+    """A sum relative to e^log_scale: certified ends, a value, minus its slope, its rounding error, and what may
+    have been wrapped into it.
+    """
 
     log_scale: float
     low: float
@@ -226,6 +250,7 @@ class _Sum:
     high: float
     slope: float
     noise: float
+    alias: float
 
 
 @dataclass(frozen=True)
@@ -249,7 +274,7 @@ class OneJump:
         low = self._jensen(epsilon, base)
         apart = high - low
         if lower is not None:
-            ratio = math.exp(min(lower.log_scale - base, 300.0))
+            ratio = math.exp(min(lower.log_scale - base, _LARGE))
             low = max(low, ratio * lower.low)
             apart = min(apart, abs(value - ratio * lower.value))
             value = 0.5 * (value + ratio * lower.value)
@@ -259,7 +284,7 @@ class OneJump:
         base += math.log(count)
         rounding = (1.0 + 4.0 * UNIT_ROUNDOFF * (abs(base) + 8.0)) * 1.0
         none_low, none_here, none_high, none_slope = (v for v in self._scaled_none(epsilon, base))
-        more = math.exp(min(self.many(epsilon) - base, 300.0))
+        more = math.exp(min(self.many(epsilon) - base, _LARGE))
         total, bottom, top = value + none_here, low / rounding + none_low, high * rounding + none_high + more
         if not total > 0.0:
             raise CannotCertifyError("the jump is lost in rounding")
@@ -270,7 +295,7 @@ class OneJump:
             slope=-(slope + none_slope) / total,
             ledger=ErrorLedger(
                 truncation=(more + max(none_high - none_here, 0.0)) / total,
-                aliasing=self.above.alias / total,
+                aliasing=upper.alias / total,
                 quadrature=0.0,
                 roundoff=upper.noise / total + rounding - 1.0,
                 discretization=apart / total,
@@ -279,7 +304,7 @@ class OneJump:
 
     def _scaled_none(self, epsilon: float, base: float) -> tuple[float, float, float, float]:
         low, here, high, slope = self.none(epsilon)
-        parts = [math.exp(min(v - base, 300.0)) for v in (low, here, high)]
+        parts = [math.exp(min(v - base, _LARGE)) for v in (low, here, high)]
         return parts[0], parts[1], parts[2], -slope * parts[1]
 
     def _jensen(self, epsilon: float, base: float) -> float:
@@ -287,12 +312,14 @@ class OneJump:
         rare = (self.times - 1.0) * -math.log1p(-math.exp(self.jump.log_p)) * (1.0 + 1e-12)
         one = self.jump.delta(np.array([epsilon + rare]))
         value = float(one.value[0] - one.error[0])
-        return math.exp(min(math.log(value) - rare - base, 300.0)) * (1.0 - 1e-14) if value > 0.0 else 0.0
+        return math.exp(min(math.log(value) - rare - base, _LARGE)) * (1.0 - 1e-14) if value > 0.0 else 0.0
 
 
-def build(parts: Parts, plan: TiltPlan, epsilon: float, tolerance: float) -> OneJump:
+def build(
+    parts: Parts, plan: TiltPlan, epsilon: float, tolerance: float, most_points: int = MOST_POINTS
+) -> OneJump:
     """Split one kind of release for questions near one epsilon, so finely that epsilon's relative width is about
-    `tolerance`, if that is affordable.
+    `tolerance`, if `most_points` are enough for that.
 
     Raises:
         CannotCertifyError: two jumps are not negligible wherever they begin, or D_0 cannot be had.
@@ -321,10 +348,10 @@ def build(parts: Parts, plan: TiltPlan, epsilon: float, tolerance: float) -> One
         found = OneJump(times, jump, above, below, none, many)
         here = found.log_delta(epsilon)
         wanted = -0.5 * tolerance * here.slope * epsilon
-        if here.ledger.discretization <= wanted or 2 * len(above.loss) > _MOST_POINTS:
+        if here.ledger.discretization <= wanted or 2 * len(above.loss) > most_points:
             return found
         finer = min(max(0.7 * wanted / here.ledger.discretization, 1.0 / 32.0), 0.25)
-        spacing *= max(finer, len(above.loss) / _MOST_POINTS)
+        spacing *= max(finer, len(above.loss) / most_points)
 
 
 def _chosen_jump(

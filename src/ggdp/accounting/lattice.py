@@ -52,7 +52,6 @@ _MOST_POINTS = 2**21
 _MOST_CELLS = 400_000
 _LARGE = 600.0  # exponent of the largest factor taken
 _DEEPEST = 700.0
-_FEW = 20  # releases up to which the coupling is good enough, and cheaper than a second law
 _COARSEST = 0.01  # first spacing tried, against the length over which delta falls by a factor e
 
 Laws = Sequence[tuple[GridLaw, int]]
@@ -190,8 +189,7 @@ def _on_grid(
         for (pair, times), span in zip(parts, spans, strict=True)
     ]
     above = compose(laws, saddle, size, spacing)
-    few = sum(times for _, times in laws) < _FEW
-    if few or above.log_delta(saddle.epsilon).ledger.discretization <= tolerance:
+    if above.log_delta(saddle.epsilon).ledger.discretization <= tolerance:
         return above
     dominated = [(law.below, times) for law, times in laws]
     known = [(law, times) for law, times in dominated if law is not None]
