@@ -150,9 +150,10 @@ def _attempts(
         yield "contour", partial(_by_engine, contour.draw, parts, plan, saddle, target)
     if may_be_rare:
         yield "contour with rare event", partial(_with_rare, contour.draw, parts, plan, target, guess)
+        split: list[EpsilonSandwich] = []  # what the next one found; where it has an answer, a lattice has none
         if len(parts) == 1:
-            yield "one jump", partial(_with_jump, parts, plan, target, guess)
-        if len(parts) <= _MANY:
+            yield "one jump", partial(_with_jump, parts, plan, target, guess, split)
+        if len(parts) <= _MANY and not split:
             yield "lattice with rare event", partial(_with_rare, _grid, parts, plan, target, guess)
     if planned and len(parts) <= _MOST_ON_GRID:
         yield "lattice", partial(_by_engine, _grid, parts, plan, saddle, target)
@@ -194,7 +195,9 @@ def _with_rare(
     return found
 
 
-def _with_jump(parts: Parts, plan: TiltPlan, target: float, planned: Callable[[], float]) -> EpsilonSandwich:
+def _with_jump(
+    parts: Parts, plan: TiltPlan, target: float, planned: Callable[[], float], into: list[EpsilonSandwich]
+) -> EpsilonSandwich:
     """Split by the number of jumps where epsilon is expected: coarsely first, then where it turned out to lie."""
     guess = planned()
     for most_points in (2**12, 2**12, jump.MOST_POINTS):
@@ -203,6 +206,7 @@ def _with_jump(parts: Parts, plan: TiltPlan, target: float, planned: Callable[[]
         if found.upper - found.lower <= _FAIR_WIDTH * found.upper < math.inf:
             break
         guess = found.estimate
+    into.append(found)
     return found
 
 
