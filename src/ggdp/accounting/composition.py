@@ -150,7 +150,7 @@ def _attempts(
         yield "contour", partial(_by_engine, contour.draw, parts, plan, saddle, target)
     if may_be_rare:
         yield "contour with rare event", partial(_with_rare, contour.draw, parts, plan, target, guess)
-        split: list[EpsilonSandwich] = []  # what the next one found; where it has an answer, a lattice has none
+        split: list[EpsilonSandwich] = []  # what one jump found: a lattice has nothing better then
         if len(parts) == 1:
             yield "one jump", partial(_with_jump, parts, plan, target, guess, split)
         if len(parts) <= _MANY and not split:
@@ -198,7 +198,7 @@ def _with_rare(
 def _with_jump(
     parts: Parts, plan: TiltPlan, target: float, planned: Callable[[], float], into: list[EpsilonSandwich]
 ) -> EpsilonSandwich:
-    """Split by the number of jumps where epsilon is expected: coarsely first, then where it turned out to lie."""
+    """Split by the number of jumps where epsilon is expected: coarsely first, then where it was found."""
     guess = planned()
     for most_points in (2**12, 2**12, jump.MOST_POINTS):
         curve = jump.build(parts, plan, guess, _FAIR_WIDTH, most_points)

@@ -205,7 +205,7 @@ class _Curve:
         ends = self.t_turn + (np.array([0, len(self.right.value) - 1]) - [self.turn, 0]) * self.spacing
         origin = self._meeting()
         first = min(math.floor((ends[0] - origin) / self.spacing), -4)
-        if math.isfinite(self.pair.infimum):  # two points left of all losses, where the curve is known exactly
+        if math.isfinite(self.pair.infimum):  # two points left of all losses, where the curve is known
             outside = math.floor((self.pair.infimum - origin) / self.spacing) - 2
             first = outside if first - outside <= _FURTHER else first
         last = math.floor((ends[1] - origin) / self.spacing)
@@ -329,8 +329,9 @@ class _Curve:
 
         A point above the chord of its neighbours is no corner of the hull. All such points are dropped at
         once, until none is left. The first chords, which may pass over thousands of points, are found before
-        that: the hull goes from a corner to the point to which the chord is flattest. A slope times its place is subtracted from the next one before it is
-        multiplied by the small step between the places: rounding is then relative to the curve.
+        that: the hull goes from a corner to the point to which the chord is flattest. A slope times its
+        place is subtracted from the next one before it is multiplied by the small step between the places:
+        rounding is then relative to the curve.
         """
         size, turn = self.turn + len(right), self.turn
         values = np.concatenate([left, right])  # the turn twice, once in either form
@@ -338,7 +339,8 @@ class _Curve:
         while len(corners) <= _WRAPPED and corners[-1] < turn:
             here = corners[-1]
             with np.errstate(over="ignore"):
-                slopes = (left[here + 1 :] - left[here]) / np.expm1(np.arange(1, turn + 1 - here) * self.spacing)
+                away = np.expm1(np.arange(1, turn + 1 - here) * self.spacing)
+            slopes = (left[here + 1 :] - left[here]) / away
             corners.append(turn - int(np.argmin(slopes[::-1])))
         kept = np.concatenate([corners[:-1], np.arange(corners[-1], size)])
         for _ in range(_MOST_ROUNDS):

@@ -15,10 +15,10 @@ apart,
   grid: one that dominates them from above and one that they dominate from below (`accounting.grid_law`), each
   composed by one tilted transform. Without a law below, Jensen's inequality gives g at the mean: with p and q
   the masses of T - 1 bulks under P and Q, D_1 >= T p g(eps + log(q / p)), because x -> g(log x) is convex.
-- The rest, two jumps or more, is only bounded. Either two jumps occur of which one exceeds a loss c_2: at most
-  T^2 P(J) P(loss > c_2). Or all losses are at most c_2 and two are jumps: at most T^2 / 2 * M^2 phi^(T-2)
-  e^(-theta eps) with phi the moment generating function of losses up to c_2, and M that of the jumps among
-  them, bounded cell by cell through their survival function.
+- The rest, two jumps or more, is only bounded. Either two jumps occur of which one exceeds a loss c_2: at
+  most T^2 P(J) P(loss > c_2). Or all losses are at most c_2 and two are jumps: at most T^2 / 2 * M^2
+  phi^(T-2) e^(-theta eps) with phi the moment generating function of losses up to c_2, and M that of the
+  jumps among them, bounded cell by cell through their survival function.
 
 What the transform wraps around, what lies outside its window, and rounding are charged as in
 `accounting.lattice`.
@@ -85,7 +85,7 @@ class _Jump:
 
 @dataclass(frozen=True)
 class _Window:
-    """Sums of bulks that are looked at, the tilt for it, and the further tilts that show by Chernoff's bound how
+    """Sums of bulks that are looked at, the tilt for it, and further tilts that show by Chernoff's bound how
     little lies outside.
 
     Attributes:
@@ -151,6 +151,12 @@ class _Bulk:
         left = cumulant(-window.left) + window.left * float(loss[0]) + rounding
         tilted_right = cumulant(tilt + window.tilted_right) - tilted - window.tilted_right * float(loss[-1])
         tilted_left = cumulant(tilt - window.tilted_left) - tilted + window.tilted_left * float(loss[0])
+        # sums of bounded losses end, and where the window holds all of them nothing lies outside
+        slack = 1e-9 * float(loss[-1] - loss[0])
+        if float(loss[-1]) > times * float(law.loss[-1]) + slack:
+            right = tilted_right = -math.inf
+        if float(loss[0]) < times * float(law.loss[0]) - slack:
+            left = tilted_left = -math.inf
         infinite = math.log(times * law.infinite) if law.infinite > 0.0 else -math.inf
         alias = math.exp(min(tilted_right + rounding, 0.0)) + math.exp(min(tilted_left + rounding, 0.0))
         places = times * (abs(law.origin) + (abs(law.first) + len(law.mass)) * spacing)
@@ -177,7 +183,7 @@ class _Bulk:
 
     @cached_property
     def _blocks(self) -> tuple[Indices, Array, Array]:
-        """The last points of blocks of the window, and over each the sums of masses, untilted, and of units."""
+        """The last points of blocks of the window, and sums over each: of masses, untilted, and of units."""
         untilted = self._untilted[0]
         ends = np.unique(np.linspace(0, len(self.loss) - 1, min(_BLOCKS, len(self.loss))).astype(np.intp))
         starts = np.concatenate([[0], ends[:-1] + 1])
@@ -240,8 +246,8 @@ def _joined(jump: _Jump, t: Array) -> HockeyStick:
 
 @dataclass(frozen=True)
 class _Sum:
-    """A sum relative to e^log_scale: certified ends, a value, minus its slope, its rounding error, and what may
-    have been wrapped into it.
+    """A sum relative to e^log_scale: certified ends, a value, minus its slope, its rounding error, and what
+    may have been wrapped into it.
     """
 
     log_scale: float
@@ -282,8 +288,8 @@ class OneJump:
             raise CannotCertifyError("the law below lies above the law above: arithmetic failed")
         value = min(max(value, low), high)
         base += math.log(count)
-        rounding = (1.0 + 4.0 * UNIT_ROUNDOFF * (abs(base) + 8.0)) * 1.0
-        none_low, none_here, none_high, none_slope = (v for v in self._scaled_none(epsilon, base))
+        rounding = 1.0 + 4.0 * UNIT_ROUNDOFF * (abs(base) + 8.0)
+        none_low, none_here, none_high, none_slope = self._scaled_none(epsilon, base)
         more = math.exp(min(self.many(epsilon) - base, _LARGE))
         total, bottom, top = value + none_here, low / rounding + none_low, high * rounding + none_high + more
         if not total > 0.0:
@@ -318,8 +324,8 @@ class OneJump:
 def build(
     parts: Parts, plan: TiltPlan, epsilon: float, tolerance: float, most_points: int = MOST_POINTS
 ) -> OneJump:
-    """Split one kind of release for questions near one epsilon, so finely that epsilon's relative width is about
-    `tolerance`, if `most_points` are enough for that.
+    """Split one kind of release for questions near one epsilon, so finely that epsilon's relative width is
+    about `tolerance`, if `most_points` are enough for that.
 
     Raises:
         CannotCertifyError: two jumps are not negligible wherever they begin, or D_0 cannot be had.
@@ -374,7 +380,7 @@ def _chosen_jump(
             jumps = (loss > first) & (loss <= second)
             bounds = []
             for tilt in tilts:
-                inside = float(np.logaddexp.reduce(log_mass[jumps] + tilt * loss[jumps])) if jumps.any() else -np.inf
+                inside = float(np.logaddexp.reduce(log_mass[jumps] + tilt * loss[jumps], initial=-np.inf))
                 rest = float(kept.log_phis(float(tilt))[0])
                 bounds.append(2.0 * (math.log(times) + inside) + (times - 2) * rest - tilt * epsilon)
             best = int(np.argmin(bounds))
@@ -433,7 +439,7 @@ def _planned_window(plan: TiltPlan, jump: _Jump, epsilon: float) -> _Window:
         return float(plan.times @ plan.log_phis(tilt))
 
     def ends(tilt: float, right: float, left: float) -> tuple[tuple[float, float], tuple[float, float]]:
-        """(last sum, further tilt) and (first sum, lesser tilt) outside which e^-right and e^-left are left."""
+        """Last sum and a further tilt, first sum and a lesser tilt: e^-right and e^-left lie outside."""
         here = cumulant(tilt) if tilt else 0.0
         above = min(((cumulant(tilt + step) - here + right) / step, step) for step in steps)
         below = max(((here - cumulant(tilt - step) - left) / step, step) for step in steps)

@@ -252,9 +252,10 @@ def compose(laws: Laws, saddle: Saddle, size: int, spacing: float) -> Lattice:
 
 
 def tilted_sum(laws: Laws, theta: float, size: int) -> tuple[Array, float, float]:
-    """Masses of the sum of all losses, tilted by theta, scaled to one and wrapped to `size` points; a bound on
-    the error of every one of them; and log of what they were scaled by. The first belongs to the sum of the
-    first losses.
+    """Masses of the sum of all losses, tilted by theta, scaled to one and wrapped to `size` points.
+
+    The first one belongs to the sum of the first losses. Also a bound on the error of every mass, and log of
+    what they were scaled by.
     """
     half = size // 2 + 1
     log_transform, slip = np.zeros(half, dtype=np.complex128), np.zeros(half)

@@ -24,7 +24,7 @@ from ggdp.privacy_loss.quadrature import NEGLIGIBLE, certified_nodes_of_all
 _FACTORS = (1.0, 0.85, 0.7, 0.55, 0.4, 0.25, 0.1, 0.03, 0.01, 0.001)  # of the saddle's tilt
 _MOST_SINGLE = 3  # releases that are asked for their own cost
 _MOST_PARTS = 50  # more are not worth the time
-_MOST_TOGETHER = 50  # releases that may all be extreme at once
+_MOST_TOGETHER = 1000  # releases that may all be extreme at once
 _POINTS = 2000  # at which they are tried
 _NONE = -1e9  # log of a mass that is none
 
@@ -125,7 +125,7 @@ def _all_beyond(parts: Parts) -> tuple[Array, Array]:
 
 
 def _all_epsilon(parts: Parts, log_delta: float) -> float:
-    """The largest epsilon that one of these events shows: the least loss on it, less log(P(E) / (P(E) - delta))."""
+    """The largest epsilon that one of these events shows: least loss on it + log(1 - delta / P(E))."""
     if sum(times for _, times in parts) > _MOST_TOGETHER:
         return -math.inf
     log_p, least = _all_beyond(parts)
