@@ -145,17 +145,17 @@ def _attempts(
     """Ways to an answer, the cheapest first."""
     planned = saddle.epsilon < 5.0 * MOST_EPSILON  # else no tilt of the whole loss brings delta down to it
     may_be_rare = _may_be_rare(parts)
+    split: list[EpsilonSandwich] = []  # what one jump found: a lattice has nothing better then
     guess = cache(partial(rare.planned_epsilon, parts, plan, target))
     if planned:
         yield "contour", partial(_by_engine, contour.draw, parts, plan, saddle, target)
     if may_be_rare:
         yield "contour with rare event", partial(_with_rare, contour.draw, parts, plan, target, guess)
-        split: list[EpsilonSandwich] = []  # what one jump found: a lattice has nothing better then
         if len(parts) == 1:
             yield "one jump", partial(_with_jump, parts, plan, target, guess, split)
         if len(parts) <= _MANY and not split:
             yield "lattice with rare event", partial(_with_rare, _grid, parts, plan, target, guess)
-    if planned and len(parts) <= _MOST_ON_GRID:
+    if planned and len(parts) <= _MOST_ON_GRID and not split:
         yield "lattice", partial(_by_engine, _grid, parts, plan, saddle, target)
     if planned and len(parts) <= _MOST_RARE:
         yield "contour", partial(_by_engine, _patient, parts, plan, saddle, target)
@@ -188,7 +188,8 @@ def _with_rare(
         before = math.inf if found is None else found.upper - found.lower
         found = again if found is None or again.upper - again.lower < before else found
         now = found.upper - found.lower
-        if now <= _FAIR_WIDTH * found.upper or (math.isfinite(before) and now > 0.5 * before):
+        enough = _FAIR_WIDTH if engine is not _grid else 1e-4  # a grid is as fine as it can be
+        if now <= enough * found.upper or (math.isfinite(before) and now > 0.5 * before):
             break
         guess = found.estimate
     assert found is not None
