@@ -273,7 +273,9 @@ def delta_of(parts: Parts, epsilon: float) -> Bounds:
         except ArithmeticError:
             continue
         best = answer if best is None else _both(best, answer)
-        if best.width <= _ENOUGH.get(name, _FAIR_WIDTH) * best.upper < math.inf:
+        # a jump's delta falls steeply: this much of it is next to nothing of epsilon
+        enough = 1e-4 if name == "one jump" else _ENOUGH.get(name, _FAIR_WIDTH)
+        if best.width <= enough * best.upper < math.inf:
             return best
     wide = _delta_by_moments(parts, plan, saddle, epsilon)
     return wide if best is None else _both(best, wide)

@@ -455,6 +455,8 @@ def _planned_window(plan: TiltPlan, jump: _Jump, epsilon: float) -> _Window:
     enough = 3.0 - _NO_MATTER + max(spare - log_one, 0.0)
     (last, tilted_right), (first, tilted_left) = ends(tilt, enough, enough)
     high, low = max(high, last), min(low, first)
+    most = float(plan.times.sum()) * jump.bulk.supremum
+    high = most if high > 0.7 * most else high  # nothing lies beyond the largest sum, whatever the tilt
     if not 0.0 < high - low < math.inf:
         raise CannotCertifyError("no window holds the bulk")
     more = 0.01 * (high - low)
