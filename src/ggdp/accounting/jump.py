@@ -157,7 +157,7 @@ class _Bulk:
             right = tilted_right = -math.inf
         if float(loss[0]) < times * float(law.loss[0]) - slack:
             left = tilted_left = -math.inf
-        infinite = math.log(times * law.infinite) if law.infinite > 0.0 else -math.inf
+        infinite = math.log(1.01 * times * law.infinite) if law.infinite > 0.0 else -math.inf
         alias = math.exp(min(tilted_right + rounding, 0.0)) + math.exp(min(tilted_left + rounding, 0.0))
         places = times * (abs(law.origin) + (abs(law.first) + len(law.mass)) * spacing)
         return _Bulk(
@@ -396,7 +396,7 @@ def _several(jump: _Jump, times: int, second: float, tilt: float) -> Callable[[f
     edges = np.linspace(float(pair.loss(np.array(jump.cut))), second, _CELLS + 1)
     places = thresholds(pair, edges)[0]
     log_p, _, slip = log_masses(pair, np.where(np.isfinite(places), places, jump.cut))
-    log_p = np.where(np.isfinite(places), log_p + slip, -np.inf) + 1e-9
+    log_p = np.where(np.isfinite(places), log_p + slip, -np.inf) + 1e-6  # a place is off by next to nothing
     log_p[0] = jump.log_p
     # E[e^{tilt L}; jump, L <= c_2] <= e^{tilt l_1} P(J) + sum of (e^{tilt l_{i+1}} - e^{tilt l_i}) P(L > l_i)
     above = tilt * edges * (1.0 + 1e-9)
