@@ -60,20 +60,21 @@ Indices = NDArray[np.intp]
 
 @dataclass(frozen=True)
 class _Jump:
-    """Noise beyond a cut: where it begins, and log of its masses."""
+    """Noise beyond a cut: where it begins, and no less than log of its mass under P."""
 
     pair: ShiftPair
     cut: float
     log_p: float
-    log_q: float
 
     @staticmethod
     def beyond_loss(pair: ShiftPair, loss: float) -> "_Jump":
         place = float(thresholds(pair, np.array([loss]))[0][0])
         if not math.isfinite(place):
             raise CannotCertifyError("no loss is large enough to be a jump")
-        log_p, log_q, slip = (float(v[0]) for v in log_masses(pair, np.array([place])))
-        return _Jump(pair, place, log_p + slip, log_q - slip)
+        log_p, _, slip = (float(v[0]) for v in log_masses(pair, np.array([place])))
+        if not log_p + slip < -0.1:
+            raise CannotCertifyError("no jump is rare")
+        return _Jump(pair, place, log_p + slip)
 
     def delta(self, t: Array) -> HockeyStick:
         return beyond(self.pair, t, self.cut)
@@ -207,11 +208,12 @@ class _Bulk:
         noise += float(weight @ exact.error) + UNIT_ROUNDOFF * ulps * value
         log_scale = self.log_phi + log_unit
         left_out = float(bound[:begin].sum() + bound[end:].sum())
-        far = math.exp(min(jump.log_p + self.log_right - log_scale, _LARGE))
-        near = math.exp(min(self.log_left - log_scale, _LARGE)) * float(ceiling[0])
+        far = _exp(jump.log_p + self.log_right - log_scale)
+        near = _exp(self.log_left - log_scale) * float(ceiling[0])
         alias = self.alias * float((untilted[ends] * ceiling).max()) * self._growth
         high = value + noise + left_out + far + near
-        return _Sum(log_scale, value - noise - alias, value, high, slope, noise, alias)
+        found = (log_scale, value - noise - alias, value, high, slope, noise, alias)
+        return _Sum(*(float(v) for v in found))
 
     @property
     def _growth(self) -> float:
@@ -280,7 +282,7 @@ class OneJump:
         low = self._jensen(epsilon, base)
         apart = high - low
         if lower is not None:
-            ratio = math.exp(min(lower.log_scale - base, _LARGE))
+            ratio = _exp(lower.log_scale - base)
             low = max(low, ratio * lower.low)
             apart = min(apart, abs(value - ratio * lower.value))
             value = 0.5 * (value + ratio * lower.value)
@@ -290,7 +292,7 @@ class OneJump:
         base += math.log(count)
         rounding = 1.0 + 4.0 * UNIT_ROUNDOFF * (abs(base) + 8.0)
         none_low, none_here, none_high, none_slope = self._scaled_none(epsilon, base)
-        more = math.exp(min(self.many(epsilon) - base, _LARGE))
+        more = _exp(self.many(epsilon) - base)
         total, bottom, top = value + none_here, low / rounding + none_low, high * rounding + none_high + more
         if not total > 0.0:
             raise CannotCertifyError("the jump is lost in rounding")
@@ -310,7 +312,7 @@ class OneJump:
 
     def _scaled_none(self, epsilon: float, base: float) -> tuple[float, float, float, float]:
         low, here, high, slope = self.none(epsilon)
-        parts = [math.exp(min(v - base, _LARGE)) for v in (low, here, high)]
+        parts = [_exp(v - base) for v in (low, here, high)]
         return parts[0], parts[1], parts[2], -slope * parts[1]
 
     def _jensen(self, epsilon: float, base: float) -> float:
@@ -318,7 +320,7 @@ class OneJump:
         rare = (self.times - 1.0) * -math.log1p(-math.exp(self.jump.log_p)) * (1.0 + 1e-12)
         one = self.jump.delta(np.array([epsilon + rare]))
         value = float(one.value[0] - one.error[0])
-        return math.exp(min(math.log(value) - rare - base, _LARGE)) * (1.0 - 1e-14) if value > 0.0 else 0.0
+        return _exp(math.log(value) - rare - base) * (1.0 - 1e-14) if value > 0.0 else 0.0
 
 
 def build(
@@ -461,6 +463,13 @@ def _planned_window(plan: TiltPlan, jump: _Jump, epsilon: float) -> _Window:
         raise CannotCertifyError("no window holds the bulk")
     more = 0.01 * (high - low)
     return _Window(low - more, high + more, tilt, right, left, tilted_right, tilted_left)
+
+
+def _exp(exponent: float) -> float:
+    """e^exponent; a charge too large for a double is no charge."""
+    if not exponent <= _LARGE:
+        raise CannotCertifyError("what is charged is far larger than one jump")
+    return math.exp(exponent)
 
 
 def _log(values: Array) -> Array:
