@@ -356,7 +356,8 @@ def build(
         found = OneJump(times, jump, above, below, none, many)
         here = found.log_delta(epsilon)
         wanted = -0.5 * tolerance * here.slope * epsilon
-        if here.ledger.discretization <= wanted or 2 * len(above.loss) > most_points:
+        lost = here.ledger.roundoff > 0.1  # no finer grid helps against that
+        if here.ledger.discretization <= wanted or lost or 2 * len(above.loss) > most_points:
             return found
         finer = min(max(0.7 * wanted / here.ledger.discretization, 1.0 / 32.0), 0.25)
         spacing *= max(finer, len(above.loss) / most_points)
