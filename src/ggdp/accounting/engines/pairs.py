@@ -36,6 +36,7 @@ _SMALLEST_LOG_DELTA = math.log(1e-290)  # beyond, delta is as good as none, and 
 _GOOD_WIDTH = 2e-7  # relative width at which the contour's answer is taken as it is
 _FAIR_WIDTH = 1e-6  # and any other engine's,
 _ENOUGH = {"contour": _GOOD_WIDTH, "one jump": 5e-6}  # but where one jump decides no other engine does better
+_MOST_STEEP = 5.0
 _SUPREMUM_ERROR = 1e-14  # relative rounding error of a sum of largest losses
 _MANY = 12  # different parts beyond which each attempt takes a second or so, and fewer are made
 _MOST_ON_GRID = 60  # different parts that are put on a grid
@@ -137,10 +138,11 @@ class PairComposition:
             return _delta_bounds(ClosedForm(self.parts[0][0]).log_delta(epsilon), CLOSED_FORM)
         for built in self._nearest(lambda built: abs(built.epsilon - epsilon) / built.reach):
             try:
-                answer = _delta_bounds(built.curve.log_delta(epsilon), built.method)
+                found = built.curve.log_delta(epsilon)
             except ArithmeticError:
                 continue
-            if _is_good(answer, built.method):
+            answer = _delta_bounds(found, built.method)
+            if _is_good(answer, built.method, -found.slope * epsilon):
                 return answer
         plan = self._plan
         saddle = saddle_for_epsilon(plan, epsilon)
@@ -154,14 +156,16 @@ class PairComposition:
                     return rough
             try:
                 curve = attempt()
-                answer = _delta_bounds(curve.log_delta(epsilon), method)
+                found = curve.log_delta(epsilon)
             except ArithmeticError:
                 continue
+            answer = _delta_bounds(found, method)
             self._keep(method, curve, epsilon, saddle)
             best = answer if best is None else Bounds.intersection(best, answer)
             # a jump's delta falls steeply: this much of it is next to nothing of epsilon
             enough = method == "one jump" and best.width <= 1e-4 * best.upper
-            if _is_good(best, method) or enough or best.upper <= known:
+            steepness = -found.slope * epsilon
+            if _is_good(best, method, steepness) or enough or best.upper <= known:
                 return best
         wide = self._delta_by_moments(saddle, epsilon)
         return wide if best is None else Bounds.intersection(best, wide)
@@ -410,8 +414,11 @@ def _patient(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Curve:
     return contour.draw(parts, plan, saddle, effort=20.0)
 
 
-def _is_good(found: Bounds, method: str) -> bool:
-    return found.width <= _ENOUGH.get(method, _FAIR_WIDTH) * found.upper < math.inf
+def _is_good(found: Bounds, method: str, steepness: float = 1.0) -> bool:
+    """Whether an answer is narrow enough; a steep delta, -d log(delta) / d log(eps), may be a few times wider
+    than the epsilon that it stands for."""
+    enough = _ENOUGH.get(method, _FAIR_WIDTH) * min(max(steepness, 1.0), _MOST_STEEP)
+    return found.width <= enough * found.upper < math.inf
 
 
 def _delta_bounds(found: LogDelta, method: str) -> Bounds:
