@@ -59,7 +59,7 @@ if TYPE_CHECKING:
         UnsupportedModelError,
     )
     from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, CustomMechanism, PoissonSampled
-    from ggdp.mechanisms.gaussian_mixture import GaussianMixtureNoise
+    from ggdp.mechanisms.custom import GaussianMixtureNoise
     from ggdp.mechanisms.grid_noise import GridNoise
     from ggdp.mechanisms.release import release
     from ggdp.privacy_loss.custom import (
@@ -155,7 +155,7 @@ _ROOMS = {
         "SelfCheckError",
         "UnsupportedModelError",
     ),
-    "ggdp.mechanisms.gaussian_mixture": ("GaussianMixtureNoise",),
+    "ggdp.mechanisms.custom": ("GaussianMixtureNoise",),
     "ggdp.mechanisms.grid_noise": ("GridNoise",),
     "ggdp.privacy_loss.matched_norm": ("MatchedNormReport", "verify_matched_norm"),
     "ggdp.accounting": (

@@ -19,7 +19,7 @@ from ggdp import (
     epsilon,
 )
 from ggdp.mechanisms import CustomMechanism
-from ggdp.mechanisms.gaussian_mixture import GaussianMixtureNoise
+from ggdp.mechanisms.custom import GaussianMixtureNoise
 from ggdp.privacy_loss.cells import Cells
 from ggdp.privacy_loss.custom import (
     DensityNoise,

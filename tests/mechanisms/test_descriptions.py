@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from cases import MECHANISMS
 from ggdp import AdditiveNoise, Composed, GeneralizedGaussian, Laplace, PoissonSampled
 from ggdp.mechanisms import from_dict, to_dict
-from ggdp.mechanisms.gaussian_mixture import GaussianMixtureNoise
-from ggdp.mechanisms.outcomes import OutcomeProbabilities
+from ggdp.mechanisms.custom import GaussianMixtureNoise, OutcomeProbabilities
 from parameters import betas, scales
 
 every_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS.values(), ids=MECHANISMS.keys())

@@ -4,14 +4,14 @@
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Self, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ggdp import arguments
 from ggdp.distributions import DiscreteGeneralizedGaussian
-from ggdp.mechanisms.custom import CustomMechanism
+from ggdp.mechanisms.custom import CustomMechanism, PlainData
 
 MOST_MULTIPLE = 1 << 52
 """Values are at most this many steps of the grid from zero, so that a sum with noise is an exact double."""
@@ -20,7 +20,7 @@ _MOST_DIMENSION = 10**9
 
 
 @dataclass(frozen=True)
-class GridNoise(CustomMechanism):
+class GridNoise(PlainData, CustomMechanism):
     """Release numbers rounded to a grid, plus independent noise of a whole number of steps on each.
 
     One record moves the numbers by at most `sensitivity` in the l_1 norm; for one number every norm is the
@@ -97,19 +97,6 @@ class GridNoise(CustomMechanism):
         if rate == 1.0:
             return twice
         return GridReplacement(self.noise, self.steps, arguments.real("rate", rate, above=0.0, below=1.0))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; see `ggdp.mechanisms.serialization`."""
-        from ggdp.mechanisms import serialization
-
-        return serialization.to_dict(self)
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """The mechanism that `to_dict` described."""
-        from ggdp.mechanisms import serialization
-
-        return serialization.from_dict_as(cls, data)
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,9 @@ from typing import Any, TypeVar, cast
 from ggdp import arguments
 from ggdp.distributions import DiscreteGeneralizedGaussian, GeneralizedGaussian
 from ggdp.mechanisms.additive_noise import AdditiveNoise
-from ggdp.mechanisms.composed import Composed
-from ggdp.mechanisms.custom import CustomMechanism
-from ggdp.mechanisms.gaussian_mixture import GaussianMixtureNoise
+from ggdp.mechanisms.composed import Composed, PoissonSampled
+from ggdp.mechanisms.custom import CustomMechanism, GaussianMixtureNoise, OutcomeProbabilities
 from ggdp.mechanisms.grid_noise import GridNoise
-from ggdp.mechanisms.outcomes import OutcomeProbabilities
-from ggdp.mechanisms.poisson_sampled import PoissonSampled
 
 VERSION = 1
 _DEEPEST = 100  # compositions inside one another; `to_dict` writes one

@@ -26,10 +26,8 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from ggdp import arguments
-from ggdp.mechanisms.custom import CustomMechanism
-from ggdp.mechanisms.gaussian_mixture import GaussianMixtureNoise
+from ggdp.mechanisms.custom import CustomMechanism, GaussianMixtureNoise, OutcomeProbabilities
 from ggdp.mechanisms.grid_noise import GridNoise, GridReplacement
-from ggdp.mechanisms.outcomes import OutcomeProbabilities
 from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.cells import Cells, vector_cells
 from ggdp.privacy_loss.density import Density, Mixture
