@@ -10,6 +10,7 @@ import numpy as np
 
 from ggdp import arguments
 from ggdp.distributions import GeneralizedGaussian, exact_sampler
+from ggdp.mechanisms.custom import PlainData
 from ggdp.mechanisms.grid_noise import power_of_two
 
 Shift = tuple[tuple[float, int], ...]

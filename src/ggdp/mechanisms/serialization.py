@@ -20,7 +20,7 @@ VERSION = 1
 _DEEPEST = 100  # compositions inside one another; `to_dict` writes one
 
 Mechanism = AdditiveNoise | PoissonSampled | Composed | CustomMechanism
-M = TypeVar("M", bound=Mechanism)
+M = TypeVar("M")
 
 
 def to_dict(mechanism: Mechanism) -> dict[str, Any]:
