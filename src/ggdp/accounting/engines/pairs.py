@@ -43,6 +43,7 @@ _MOST_ON_GRID = 60  # different parts that are put on a grid
 _MOST_RARE = 100  # different parts of which a rare event is split off, or a line drawn twice
 _LEAST_DELTA = 5e-324  # a positive delta never becomes an upper bound of zero
 _KEPT = 6  # curves that are kept for further questions
+_WHOLE = ("contour", "lattice")  # engines that compose whole losses, around a saddle
 
 Engine = Callable[[Parts, TiltPlan, Saddle], Curve]
 
@@ -120,7 +121,7 @@ class PairComposition:
                 found, curve = attempt()
             except ArithmeticError:
                 continue
-            self._keep(method, curve, found.estimate, saddle)
+            self._keep(method, curve, saddle, found.estimate, log_delta, found.slope)
             answer = self._as_bounds(found, method)
             best = answer if best is None else Bounds.intersection(best, answer)
             if _is_good(best, method):
@@ -160,7 +161,7 @@ class PairComposition:
             except ArithmeticError:
                 continue
             answer = _delta_bounds(found, method)
-            self._keep(method, curve, epsilon, saddle)
+            self._keep(method, curve, saddle, epsilon, found.estimate, found.slope)
             best = answer if best is None else Bounds.intersection(best, answer)
             # a jump's delta falls steeply: this much of it is next to nothing of epsilon
             enough = method == "one jump" and best.width <= 1e-4 * best.upper
@@ -182,12 +183,19 @@ class PairComposition:
 
     # --- curves that are there already
 
-    def _keep(self, method: str, curve: Curve, epsilon: float, saddle: Saddle | None) -> None:
-        """Keep a curve that was just asked at epsilon."""
-        here = curve.log_delta(epsilon)
-        known = saddle is not None and not method.endswith("rare event")
-        reach = max(2.0 * saddle.deviation if saddle is not None and known else 0.2 * epsilon, 1e-300)
-        built = _Built(method, curve, reach, epsilon, here.estimate, min(here.slope, -1e-300))
+    def _keep(
+        self,
+        method: str,
+        curve: Curve,
+        saddle: Saddle | None,
+        epsilon: float,
+        log_delta: float,
+        slope: float,
+    ) -> None:
+        """Keep a curve that has this log delta and slope at epsilon."""
+        # where a rare event decides, the saddle of the whole loss says nothing about how far a curve reaches
+        reach = 2.0 * saddle.deviation if saddle is not None and method in _WHOLE else 0.2 * epsilon
+        built = _Built(method, curve, max(reach, 1e-300), epsilon, log_delta, min(slope, -1e-300))
         self._built = [*self._built[1 - _KEPT :], built]
 
     def _nearest(self, distance: Callable[[_Built], float]) -> list[_Built]:
@@ -238,7 +246,7 @@ class PairComposition:
         start = curve.start(log_delta)
         try:
             found = crossing(curve, log_delta, start, 0.1 * start)
-            self._keep(CLOSED_FORM, curve, found.estimate, None)
+            self._keep(CLOSED_FORM, curve, None, found.estimate, log_delta, found.slope)
             return self._as_bounds(found, CLOSED_FORM)
         except ArithmeticError:
             pass
