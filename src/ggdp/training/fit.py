@@ -144,12 +144,12 @@ class _Run:
     def epoch(self) -> EpochRow | None:
         """Train to the end of the epoch; its row, or None if the budget allowed no step of it."""
         private, per_epoch = self._private, self._private.plan.steps_per_epoch
-        start = private.optimizer.num_steps
+        start = private.optimizer.steps
         end = self._progress.epoch_end or min((start // per_epoch + 1) * per_epoch, private.plan.steps)
         self._progress = replace(self._progress, epoch_end=end)
         try:
             self.stopped_by = self._trained_to(end)
-            if self.stopped_by == "budget" and self.rows and private.optimizer.num_steps == start:
+            if self.stopped_by == "budget" and self.rows and private.optimizer.steps == start:
                 return None
             row = self._row()
         except (Exception, KeyboardInterrupt):
@@ -168,8 +168,8 @@ class _Run:
         loader: object = self._private.data_loader
         try:
             # A run under audit has canaries in its batches, which the loss does not see.
-            is_first = self._private.gradients.num_steps == 0 and isinstance(loader, PoissonBatches)
-            steps = end - self._private.optimizer.num_steps
+            is_first = self._private.gradients.steps == 0 and isinstance(loader, PoissonBatches)
+            steps = end - self._private.optimizer.steps
             take_steps(self._private, steps, self._loss, rehearses=is_first)
         except BudgetExceededError:
             return "budget"
@@ -192,14 +192,14 @@ class _Run:
 
     @property
     def _end_of_plan(self) -> StoppedBy | None:
-        return "plan" if self._private.optimizer.num_steps >= self._private.plan.steps else None
+        return "plan" if self._private.optimizer.steps >= self._private.plan.steps else None
 
     def _now(self) -> Progress:
         seconds = self._progress.seconds + time.perf_counter() - self._since
         return replace(self._progress, seconds=seconds)
 
     def _row(self) -> EpochRow:
-        private, steps = self._private, self._private.optimizer.num_steps
+        private, steps = self._private, self._private.optimizer.steps
         spent, score = _spent(private), math.nan
         lower = spent.lower
         if _steps_lost(private):  # they need not have been released
@@ -279,7 +279,7 @@ def _steps_lost(private: Private) -> int:
     recorded, plan = private.accountant.mechanism, private.plan
     charged = dict(recorded.parts).get(plan.step, 0) if recorded is not None else 0
     alongside = dict(Composed(plan.alongside).parts).get(plan.step, 0) if plan.alongside else 0
-    return max(charged - alongside - private.optimizer.num_steps, 0)
+    return max(charged - alongside - private.optimizer.steps, 0)
 
 
 def _is_tired(rows: tuple[EpochRow, ...], patience: int | None) -> bool:
@@ -306,5 +306,5 @@ def _progress(private: Private, wanted: bool) -> Iterator[Show]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("epoch 1", total=private.plan.steps, completed=private.optimizer.num_steps)
-        yield lambda text: bar.update(task, description=text, completed=private.optimizer.num_steps)
+        task = bar.add_task("epoch 1", total=private.plan.steps, completed=private.optimizer.steps)
+        yield lambda text: bar.update(task, description=text, completed=private.optimizer.steps)

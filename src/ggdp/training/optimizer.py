@@ -39,7 +39,7 @@ class PrivateOptimizer(Optimizer):
     parameters; the noisy mean is rounded to that dtype last.
 
     Attributes:
-        num_steps: logical steps that the parameters hold.
+        steps: logical steps that the parameters hold.
         num_zeroed: examples left out so far because their gradients were NaN or infinite, over all processes.
             It is data, computed without noise: look at it to find a fault, and do not publish it.
         is_between_steps: False while a recorded step is being released, and after one that was cut off.
@@ -67,7 +67,7 @@ class PrivateOptimizer(Optimizer):
         # Not Optimizer.__init__: parameter groups, state and defaults are the inner optimizer's own.
         self.inner = inner
         self.plan = plan
-        self.num_steps = self.num_zeroed = 0
+        self.steps = self.num_zeroed = 0
         self.is_between_steps = True
         self.before_release: Callable[[], None] | None = None
         self._model, self._gradients, self._clipping, self._clock = model, gradients, clipping, clock
@@ -247,7 +247,7 @@ class PrivateOptimizer(Optimizer):
         for parameter, mean in zip(parameters, sums, strict=True):
             parameter.grad = mean.to(parameter.dtype)
         self.inner.step()
-        self.num_steps += 1
+        self.steps += 1
         self.is_between_steps = True
 
     def _agree_to_release(self) -> None:

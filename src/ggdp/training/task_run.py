@@ -142,7 +142,7 @@ def private_arguments(task: Task, settings: RunSettings, *, weights: torch.Gener
             momentum=_or(settings.momentum, defaults.momentum),
         ),
         "data_loader": DataLoader(task.train, shuffle=True),
-        "noise": settings.beta,
+        "beta": settings.beta,
         "clip_norm": _or(settings.clip_norm, defaults.clip_norm),
         "delta": _or(settings.delta, defaults.delta),
         "norm": settings.norm,

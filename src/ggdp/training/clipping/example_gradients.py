@@ -81,7 +81,7 @@ class ExampleGradients:
         self.parameters: tuple[nn.Parameter, ...] = tuple(p for p in model.parameters() if p.requires_grad)
         self._tape, self._workspace = Tape(model, is_mean=loss_reduction == "mean"), Workspace()
         self._is_checking = self._tape.is_checked = self_check
-        self.num_steps = self.num_checks = 0
+        self.steps = self.num_checks = 0
         self._targets: set[int] = set()  # of every example, in a mean over targets
         numbers = {parameter: number for number, parameter in enumerate(self.parameters)}
         self._sites = sites_of(model, numbers, self._tape, batch_first=batch_first)
@@ -183,7 +183,7 @@ class ExampleGradients:
         first = next((each for each in tree_flatten(batch)[0] if isinstance(each, Tensor)), None)
         if first is None or first.dim() == 0 or len(first) < 2:
             raise ValueError("batch must hold tensors with at least two examples in dimension 0")
-        count, state = len(first), (self.num_steps, self._tape.is_checked)
+        count, state = len(first), (self.steps, self._tape.is_checked)
         self.discard()
         try:
             with Recording() as recording:
@@ -196,7 +196,7 @@ class ExampleGradients:
                 compare_norms(index, float(whole[index]), float(self._rehearsed(loss)[0]), whole)
         finally:
             self.discard()
-            self.num_steps, self._tape.is_checked = state
+            self.steps, self._tape.is_checked = state
 
     def _rehearsed(self, loss: Tensor) -> Tensor:
         """The norms of the examples' gradients."""
@@ -223,7 +223,7 @@ class ExampleGradients:
                 "it, where gradients of single examples cannot be seen; use it inside that module's forward"
             )
         is_checked = self._tape.is_checked
-        self.num_steps += 1
+        self.steps += 1
         device = self.parameters[0].device.type
         with torch.no_grad(), torch.autocast(device, enabled=False):
             parts = [self._clipped(each, clipping) for each in passes if each.calls[0].num_examples]
@@ -231,7 +231,7 @@ class ExampleGradients:
             self.num_checks += 1
         # A batch of one example shows nothing; then the next step is checked in its place.
         waits = is_checked and not any(len(part.norms) > 1 for part in parts)
-        self._tape.is_checked = self._is_checking and (waits or is_due(self.num_steps + 1))
+        self._tape.is_checked = self._is_checking and (waits or is_due(self.steps + 1))
         return self._total(parts)
 
     def _total(self, parts: list["_Part"]) -> ClippedSum:
@@ -321,7 +321,7 @@ class ExampleGradients:
         norms = combined([piece for group in layers.values() for each in group for piece in each.found], p)
         chosen, spare = (
             [index for index in some if index not in left_out]
-            for some in chosen_examples(len(norms), self.num_steps)
+            for some in chosen_examples(len(norms), self.steps)
         )
         if not chosen:
             return
