@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Convolutions in one, two or three dimensions: a linear layer on patches, with the patches taken a few at a
-time.
+time, or not at all: products of patches are sums of products of positions.
 """
 
 import math
@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-from ggdp.training.clipping.call import AbstractCall, Matrices
-from ggdp.training.clipping.linear import Slots, gram_is_cheaper, gram_norms, scaled_to_one
+from ggdp.training.clipping.call import AbstractCall, Matrices, chunk_bytes
+from ggdp.training.clipping.linear import Slots, gram, gram_is_cheaper, gram_norms, scaled_to_one
 from ggdp.training.clipping.norms import row_norms
 from ggdp.training.clipping.scratch import scratch
 from ggdp.training.clipping.site import AbstractSite
@@ -21,6 +21,11 @@ from ggdp.training.clipping.workspace import may_be_kept
 
 # From so many channels on, patches are copied faster channel by channel than position by position.
 _MANY_CHANNELS = 4
+# On a GPU, cuDNN takes milliseconds to plan for a batch size that it has not seen, and every Poisson batch
+# has its own. From so many rows on they are rounded up, by at most a 32nd part, so that few sizes come up.
+_MANY_ROWS = 256
+# From so many channels on, its kernels are fastest with the channels last.
+_CHANNELS_LAST = 16
 _CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 
 
@@ -64,8 +69,11 @@ class ConvolutionSite(AbstractSite):
         """See `AbstractSite`."""
         if self._pad is not None:
             input = F.pad(input, self._pad, mode=self._pad_mode)
-        how = self._geometry
-        self.check_examples(input.shape[0])
+        how, num_examples = self._geometry, input.shape[0]
+        self.check_examples(num_examples)
+        is_contiguous = input.is_contiguous()
+        if input.is_cuda and num_examples >= _MANY_ROWS:
+            input = cast(Tensor, _LaidOut.apply(input, how.groups == 1))  # type: ignore[no-untyped-call]
         output = self._convolve(
             input,
             cast(Tensor, self.parameter("weight")),
@@ -75,11 +83,43 @@ class ConvolutionSite(AbstractSite):
             how.dilation,
             how.groups,
         )
+        if len(output) > num_examples:
+            output = output[:num_examples]
+        if is_contiguous:
+            output = output.contiguous()
         return self.watch(output, partial(ConvolutionCall, self._slots, how), input)
 
 
+class _LaidOut(torch.autograd.Function):
+    """A batch with rows of zeros after it, and the channels last, as a GPU convolves it fastest."""
+
+    @staticmethod
+    def forward(ctx: Any, batch: Tensor, may_reorder: bool) -> Tensor:
+        ctx.num_rows = len(batch)
+        step = 1 << (len(batch).bit_length() - 6)
+        rows = -(-len(batch) // step) * step
+        reorders = may_reorder and batch.dim() == 4 and batch.shape[1] >= _CHANNELS_LAST
+        is_last = batch.dim() == 4 and batch.is_contiguous(memory_format=torch.channels_last)
+        if rows == len(batch) and (is_last or not reorders):
+            return batch.view_as(batch)
+        memory_format = torch.channels_last if reorders or is_last else torch.contiguous_format
+        laid_out = torch.empty(
+            (rows, *batch.shape[1:]), dtype=batch.dtype, device=batch.device, memory_format=memory_format
+        )
+        laid_out[: len(batch)].copy_(batch)
+        laid_out[len(batch) :].zero_()
+        return laid_out
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        return cotangent[: ctx.num_rows], None
+
+
 class ConvolutionCall(AbstractCall):
-    """The weight's gradient is g_i (outputs x positions) times patches of a_i (positions x patch size)."""
+    """The weight's gradient is g_i (outputs x positions) times patches of a_i (positions x patch size).
+
+    The activation may have more rows than there are examples; those are zero.
+    """
 
     def __init__(self, slots: Slots, geometry: Geometry, activation: Tensor, cotangent: Tensor) -> None:
         self.slots, self._slots, self._geometry = slots.present, slots, geometry
@@ -108,13 +148,19 @@ class ConvolutionCall(AbstractCall):
         """At p = 2, the Gram identity where it is cheaper; otherwise None."""
         if p != 2.0 or self._slots.weight is None:
             return None
-        weight_bytes = self._patch * self.cotangent.shape[1] * self.cotangent.element_size()
-        kept = may_be_kept(self.num_examples * weight_bytes, self.device)
-        if not gram_is_cheaper(self._positions, self._patch, self._outputs, kept=kept):
+        size = self._patch * self._outputs
+        kept_bytes = self.num_examples * self._geometry.groups * size * self.cotangent.element_size()
+        by_patches, by_positions = self._gram_costs()
+        cost = min(by_patches, by_positions)
+        if not gram_is_cheaper(cost, self._positions, size, kept=may_be_kept(kept_bytes, self.device)):
             return None
-        (activation, a_top), (cotangent, g_top) = map(scaled_to_one, (self.activation, self.cotangent))
+        activation, a_top = scaled_to_one(self.activation[: self.num_examples])
+        cotangent, g_top = scaled_to_one(self.cotangent)
         scaled = ConvolutionCall(self._slots, self._geometry, activation, cotangent)
-        weight = [scaled._gram_norms(start, stop) for start, stop in self.chunks]
+        if by_patches < by_positions:
+            weight = [scaled._gram_norms(start, stop) for start, stop in self.chunks]
+        else:
+            weight = [scaled._position_norms(start, stop) for start, stop in self._position_chunks]
         pieces = [torch.cat(weight) * a_top * g_top]
         if self._slots.bias is not None:
             pieces.append(row_norms(self.cotangent.flatten(2).sum(dim=2), 2.0))
@@ -132,13 +178,58 @@ class ConvolutionCall(AbstractCall):
         cotangent = self.cotangent.flatten(2).transpose(1, 2)
         g = row_norms(cotangent.reshape(-1, cotangent.shape[2]), p).view(cotangent.shape[:2])
         kernel = torch.Size(self._geometry.kernel).numel()
-        a = row_norms(self.activation.flatten(1), p) * kernel ** (0.0 if math.isinf(p) else 1.0 / p)
+        activation = self.activation[: self.num_examples]
+        if not activation.is_contiguous():
+            activation = activation.movedim(1, -1)  # a norm does not mind the order
+        a = row_norms(activation.flatten(1), p) * kernel ** (0.0 if math.isinf(p) else 1.0 / p)
         spread: Tensor = (row_norms(g, other) * a).to(self.cotangent.dtype)
         return spread
 
+    def _gram_costs(self) -> tuple[int, int]:
+        """Multiply-adds to find all products of two patches of a group: from patches, and from positions.
+
+        The products of two positions are P^2 numbers (P positions of the input, T of the output), of which
+        windows are added up one dimension of the kernel after the other; a pass is worth 8 multiply-adds.
+        """
+        outputs = self._positions**2 * self._outputs
+        inputs = self.activation.shape[2:].numel()
+        channels = self.activation.shape[1] // self._geometry.groups
+        passes = 8 * sum(self._geometry.kernel) * self._positions * max(inputs, self._positions)
+        return self._positions**2 * self._patch + outputs, inputs**2 * channels + passes + outputs
+
+    @property
+    def _position_chunks(self) -> list[tuple[int, int]]:
+        """Ranges of examples whose products of positions make up a chunk."""
+        numbers = self.activation.shape[2:].numel() ** 2 + 2 * self._positions**2
+        size = numbers * self._geometry.groups * self.cotangent.element_size()
+        step = max(1, chunk_bytes(self.device) // size)
+        return [(start, min(start + step, self.num_examples)) for start in range(0, self.num_examples, step)]
+
+    def _position_norms(self, start: int, stop: int) -> Tensor:
+        """The norms from products of positions x_p . x_q, which the kernel adds up to products of patches."""
+        how, rows = self._geometry, (stop - start) * self._geometry.groups
+        inputs = self.activation[start:stop].flatten(2).reshape(rows, -1, self.activation.shape[2:].numel())
+        products = gram(inputs.transpose(1, 2))
+        sizes = list(self.activation.shape[2:])
+        for dim, kernel in enumerate(how.kernel):
+            length = self.cotangent.shape[2 + dim]
+            # One dimension of both positions at a time: (rows, before, H, after, before, H, after).
+            before, after = math.prod(sizes[:dim]), math.prod(sizes[dim + 1 :])
+            shaped = products.view(rows, before, sizes[dim], after, before, sizes[dim], after)
+            products = _window_sums(
+                shaped, kernel, length, how.stride[dim], how.padding[dim], how.dilation[dim]
+            )
+            sizes[dim] = length
+        outputs = self.cotangent[start:stop].flatten(2).reshape(rows, self._outputs, self._positions)
+        others = gram(outputs.transpose(1, 2))
+        by_group = gram_norms(products.view_as(others), others, self._patch + self._outputs)
+        by_group = by_group.view(stop - start, -1)
+        return by_group[:, 0] if how.groups == 1 else row_norms(by_group, 2.0)
+
     def _gram_norms(self, start: int, stop: int) -> Tensor:
         cotangent, patches = self._factors(start, stop)
-        by_group = gram_norms(patches, cotangent.transpose(1, 2)).view(stop - start, -1)
+        norms = gram_norms(gram(patches), gram(cotangent.transpose(1, 2)), self._patch + self._outputs)
+        by_group = norms.view(stop - start, -1)
         return by_group[:, 0] if self._geometry.groups == 1 else row_norms(by_group, 2.0)
 
     def rows(self, start: int, stop: int, into: Matrices | None = None) -> Matrices:
@@ -168,7 +259,19 @@ class ConvolutionCall(AbstractCall):
     def weighted_sum(self, weights: Tensor) -> tuple[Tensor, ...]:
         """The layer's ordinary weight gradient, of cotangents that carry the weights."""
         how, dimensions = self._geometry, len(self._geometry.kernel)
-        scaled = self.cotangent * weights.view(-1, *(1,) * (dimensions + 1))
+        factors = weights.view(-1, *(1,) * (dimensions + 1))
+        if len(self.activation) == self.num_examples:
+            scaled = self.cotangent * factors
+        else:
+            is_last = dimensions == 2 and self.activation.is_contiguous(memory_format=torch.channels_last)
+            scaled = torch.empty(
+                (len(self.activation), *self.cotangent.shape[1:]),
+                dtype=self.cotangent.dtype,
+                device=self.device,
+                memory_format=torch.channels_last if is_last else torch.contiguous_format,
+            )
+            torch.mul(self.cotangent, factors, out=scaled[: self.num_examples])
+            scaled[self.num_examples :].zero_()
         channels = self.activation.shape[1] // how.groups
         shape = self.activation.new_empty(1).expand(self.cotangent.shape[1], channels, *how.kernel)
         _, weight, bias = torch.ops.aten.convolution_backward(
@@ -184,7 +287,7 @@ class ConvolutionCall(AbstractCall):
             how.groups,
             (False, self._slots.weight is not None, self._slots.bias is not None),
         )
-        return tuple(tensor for tensor in (weight, bias) if tensor is not None)
+        return tuple(tensor.contiguous() for tensor in (weight, bias) if tensor is not None)
 
     def zero_rows(self, rows: Tensor) -> None:
         """See `AbstractCall`."""
@@ -228,3 +331,21 @@ def _windows(activation: Tensor, first: int, how: Geometry, positions: torch.Siz
         return activation.as_strided(shape, (strides[0], *along, *within, 1), activation.storage_offset())
     shape = (*activation.shape[:2], *how.kernel, *positions)
     return activation.as_strided(shape, (*strides[:2], *within, *along), activation.storage_offset())
+
+
+def _window_sums(
+    products: Tensor, kernel: int, length: int, stride: int, padding: int, dilation: int
+) -> Tensor:
+    """The sum over k of products[:, :, s t + d k - pad, :, :, s u + d k - pad, :] for all t and u."""
+    size = products.shape[2]
+    total = products.new_zeros(*products.shape[:2], length, *products.shape[3:5], length, products.shape[6])
+    for offset in range(kernel):
+        shift = dilation * offset - padding
+        first = max(0, -(shift // stride))  # the least t with s t + shift >= 0
+        last = min(length - 1, (size - 1 - shift) // stride)
+        if first > last:
+            continue
+        source = slice(first * stride + shift, last * stride + shift + 1, stride)
+        target = slice(first, last + 1)
+        total[:, :, target, :, :, target].add_(products[:, :, source, :, :, source])
+    return total

@@ -3,6 +3,7 @@
 i.
 """
 
+import math
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -154,11 +155,12 @@ class SequenceCall(LinearCall):
             return None
         positions, outputs = self.cotangent.shape[1:]
         kept = may_be_kept(self.num_examples * self.example_bytes, self.device)
-        if not gram_is_cheaper(positions, self.activation.shape[-1], outputs, kept=kept):
+        inputs = self.activation.shape[-1]
+        if not gram_is_cheaper(positions**2 * (inputs + outputs), positions, inputs * outputs, kept=kept):
             return None
         (activation, a_top), (cotangent, g_top) = map(scaled_to_one, (self.activation, self.cotangent))
         norms = [
-            gram_norms(activation[start:stop], cotangent[start:stop])
+            gram_norms(gram(activation[start:stop]), gram(cotangent[start:stop]), inputs + outputs)
             for start, stop in self._gram_chunks(positions)
         ]
         pieces = [torch.cat(norms) * a_top * g_top]
@@ -207,34 +209,43 @@ class SequenceCall(LinearCall):
         return tuple(tensors)
 
 
-def gram_is_cheaper(positions: int, inputs: int, outputs: int, *, kept: bool) -> bool:
-    """Whether two T x T Gram matrices beat the I x O gradient.
+def gram_is_cheaper(operations: int, positions: int, size: int, *, kept: bool) -> bool:
+    """Whether two T x T Gram matrices, for so many multiply-adds, beat the gradient, of I O = `size` numbers.
 
-    They take T^2 (I + O) multiply-adds, and the weighted sum T I O more. The gradient takes T I O and some
-    passes over I O numbers, worth 8 multiply-adds each; if it cannot be kept, the sum takes T I O once more.
+    The weighted sum takes T I O more. The gradient takes T I O and some passes over I O numbers, worth 8
+    multiply-adds each; if it cannot be kept, the sum takes T I O once more.
     """
-    return positions**2 * (inputs + outputs) < inputs * outputs * (8 if kept else positions + 8)
+    return operations < size * (8 if kept else positions + 8)
 
 
 def scaled_to_one(tensor: Tensor) -> tuple[Tensor, Tensor]:
     """Every example divided by its largest entry, and those entries (n,)."""
-    top = tensor.flatten(1).abs().amax(dim=1).clamp_min_(torch.finfo(tensor.dtype).tiny)
+    if tensor.is_cuda:  # one pass, whatever the order of memory
+        top = torch.linalg.vector_norm(tensor, math.inf, dim=tuple(range(1, tensor.dim())))
+    else:
+        top = tensor.flatten(1).abs().amax(dim=1)
+    top = top.clamp_min_(torch.finfo(tensor.dtype).tiny)
     return tensor / top.view(-1, *(1,) * (tensor.dim() - 1)), top
 
 
-def gram_norms(activation: Tensor, cotangent: Tensor) -> Tensor:
-    """|sum_t g_t^T a_t|_2 of each example from sum_ts (g_t . g_s)(a_t . a_s), (n, T, I) and (n, T, O) in.
+def gram(vectors: Tensor) -> Tensor:
+    """The products v_t . v_s of every example's vectors, (n, T, T) of (n, T, I)."""
+    return torch.bmm(vectors, vectors.transpose(1, 2))
 
-    Entries must be at most 1 in size (`scaled_to_one`): then nothing overflows, and what underflows is less
-    than T^2 (I + O) times the least normal number in the square of the norm. Where the outer products
+
+def gram_norms(products: Tensor, others: Tensor, width: int) -> Tensor:
+    """|sum_t g_t^T a_t|_2 of each example from sum_ts (g_t . g_s)(a_t . a_s).
+
+    Both `gram` matrices are (n, T, T), and the first is overwritten; I + O = `width` numbers make up g_t and
+    a_t. These must be at most 1 in size (`scaled_to_one`): then nothing overflows, and what underflows is
+    less than T^2 (I + O) times the least normal number in the square of the norm. Where the outer products
     cancel, that square n^2 carries the rounding of B^2, B = sum_t |g_t| |a_t|; errors of T^2 terms are
     independent, so that 4 eps B^2 more than covers them. Both are added, to keep the norm from falling
     short.
     """
-    info = torch.finfo(cotangent.dtype)
-    products = torch.bmm(activation, activation.transpose(1, 2))
-    products.mul_(torch.bmm(cotangent, cotangent.transpose(1, 2)))
-    bound = products.diagonal(dim1=1, dim2=2).sqrt().sum(dim=1)
-    lost = products[0].numel() * (activation.shape[2] + cotangent.shape[2]) * info.tiny
+    info = torch.finfo(products.dtype)
+    products.mul_(others)
+    bound = products.diagonal(dim1=1, dim2=2).clamp_min(0.0).sqrt().sum(dim=1)
+    lost = products[0].numel() * width * info.tiny
     squares = products.sum(dim=(1, 2)).clamp_min_(0.0).add_(lost)
     return squares.addcmul_(bound, bound, value=4.0 * info.eps).sqrt_()
