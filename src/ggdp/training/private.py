@@ -53,7 +53,7 @@ class Private:
         return iter((self.model, self.optimizer, self.data_loader, self.accountant))
 
     def backward(self, losses: Tensor) -> None:
-        """Backward from one loss per example, in place of `loss.backward()`.
+        """Backward from one loss per example (its mean over views), in place of `loss.backward()`.
 
         `loss.backward()` is for losses that are a plain mean (or sum) over the examples of the batch. Where
         the examples have weights, or some targets are ignored, or sequences have different lengths, compute
@@ -120,6 +120,7 @@ def make_private(
     alongside: Sequence[Part] = (),
     non_finite: Literal["zero", "refuse"] = "zero",
     generator: Generator | None = None,
+    views: int = 1,
     loss_reduction: Literal["mean", "sum"] = "mean",
     batch_first: bool = True,
     physical_batch_size: int | None = None,
@@ -174,8 +175,16 @@ def make_private(
         generator: for tests and repetition only; left out, batches and noise are unpredictable. A run that
             is resumed no longer follows it.
 
-        loss_reduction: what your program does begins here: whether its loss is the mean or the sum over the
-            examples of a batch.
+        views: what your program does begins here: how many views of each example (mirrored, shifted) the
+            model is given. What is clipped is then the gradient of an example's mean loss over its views (De
+            et al. 2022), and the cost is that of one view. The model is called with (examples, views, ...),
+            and returns a row for every view, those of an example together:
+
+                seen = torch.stack([images, images.flip(-1)], dim=1)
+                criterion(model(seen), labels.repeat_interleave(2)).backward()
+
+        loss_reduction: whether the loss is the mean or the sum over the examples of a batch. A sum is to be
+            one of means over views.
         batch_first: whether examples are dimension 0 of the inputs.
 
         physical_batch_size: performance begins here: the most examples in memory at a time; parts of a batch
@@ -232,14 +241,18 @@ def make_private(
             world_size=group.world_size,
         )
         gradients = ExampleGradients(
-            parts.model, loss_reduction=loss_reduction, batch_first=batch_first, self_check=self_check
+            parts.model,
+            loss_reduction=loss_reduction,
+            batch_first=batch_first,
+            views=views,
+            self_check=self_check,
         )
     except Exception as error:
         group.agree(error, {})
         raise
     try:
         if group.world_size > 1:
-            group.agree({**parts.facts(), **_flat(plan), "clipping": repr(clipping)}, _HINTS)
+            group.agree({**parts.facts(), **_flat(plan), "clipping": repr(clipping), "views": views}, _HINTS)
     except Exception:
         gradients.detach()
         raise

@@ -153,6 +153,7 @@ def private_arguments(task: Task, settings: RunSettings, *, weights: torch.Gener
         "target_epsilon": settings.target_epsilon,
         "noise_multiplier": settings.noise_multiplier,
         "alongside": [(mechanism, 1) for mechanism in task.charged],
+        "views": task.views,
         "physical_batch_size": settings.physical_batch_size,
     }
 

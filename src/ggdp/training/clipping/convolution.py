@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-from ggdp.training.clipping.call import AbstractCall, Matrices, chunk_bytes
+from ggdp.training.clipping.call import AbstractCall, Matrices, chunk_bytes, rows_of
 from ggdp.training.clipping.linear import Slots, gram, gram_is_cheaper, gram_norms, scaled_to_one
 from ggdp.training.clipping.norms import row_norms
 from ggdp.training.clipping.scratch import scratch
@@ -111,25 +111,29 @@ class _LaidOut(torch.autograd.Function):
         return laid_out
 
     @staticmethod
-    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor, None]:
         return cotangent[: ctx.num_rows], None
 
 
 class ConvolutionCall(AbstractCall):
     """The weight's gradient is g_i (outputs x positions) times patches of a_i (positions x patch size).
 
-    The activation may have more rows than there are examples; those are zero.
+    Each example has `views` rows, one after the other, whose positions count as its own. The activation may
+    have further rows, of zeros.
     """
 
-    def __init__(self, slots: Slots, geometry: Geometry, activation: Tensor, cotangent: Tensor) -> None:
+    def __init__(
+        self, slots: Slots, geometry: Geometry, activation: Tensor, cotangent: Tensor, views: int = 1
+    ) -> None:
         self.slots, self._slots, self._geometry = slots.present, slots, geometry
-        self.num_examples = len(cotangent)
+        self.num_examples, self._views = len(cotangent) // views, views
         self.activation = (
             activation if activation.dtype == cotangent.dtype else activation.to(cotangent.dtype)
         )
         self.cotangent = cotangent
         self._outputs = cotangent.shape[1] // geometry.groups
-        self._positions = cotangent.shape[2:].numel()
+        self._positions = views * cotangent.shape[2:].numel()
+        self._inputs = views * activation.shape[2:].numel()
         self._patch = activation.shape[1] // geometry.groups * torch.Size(geometry.kernel).numel()
         self._channels_last = geometry.groups == 1 and activation.shape[1] >= _MANY_CHANNELS
 
@@ -144,6 +148,10 @@ class ConvolutionCall(AbstractCall):
         weight = self._geometry.groups * self._patch * max(self._outputs, self._positions)
         return (weight + self.cotangent.shape[1]) * self.cotangent.element_size()
 
+    def with_views(self, views: int) -> AbstractCall:
+        """See `AbstractCall`."""
+        return ConvolutionCall(self._slots, self._geometry, self.activation, self.cotangent, views)
+
     def closed_norms(self, p: float) -> list[Tensor] | None:
         """At p = 2, the Gram identity where it is cheaper; otherwise None."""
         if p != 2.0 or self._slots.weight is None:
@@ -154,16 +162,18 @@ class ConvolutionCall(AbstractCall):
         cost = min(by_patches, by_positions)
         if not gram_is_cheaper(cost, self._positions, size, kept=may_be_kept(kept_bytes, self.device)):
             return None
-        activation, a_top = scaled_to_one(self.activation[: self.num_examples])
-        cotangent, g_top = scaled_to_one(self.cotangent)
-        scaled = ConvolutionCall(self._slots, self._geometry, activation, cotangent)
+        (activation, a_top), (cotangent, g_top) = (
+            scaled_to_one(tensor.unflatten(0, (self.num_examples, self._views)))  # type: ignore[no-untyped-call]
+            for tensor in (self._activation, self.cotangent)
+        )
+        scaled = self._again(activation.flatten(0, 1), cotangent.flatten(0, 1))
         if by_patches < by_positions:
             weight = [scaled._gram_norms(start, stop) for start, stop in self.chunks]
         else:
             weight = [scaled._position_norms(start, stop) for start, stop in self._position_chunks]
         pieces = [torch.cat(weight) * a_top * g_top]
         if self._slots.bias is not None:
-            pieces.append(row_norms(self.cotangent.flatten(2).sum(dim=2), 2.0))
+            pieces.append(row_norms(self._bias_rows(0, self.num_examples), 2.0))
         return pieces
 
     def spread(self, p: float) -> Tensor | None:
@@ -178,12 +188,12 @@ class ConvolutionCall(AbstractCall):
         cotangent = self.cotangent.flatten(2).transpose(1, 2)
         g = row_norms(cotangent.reshape(-1, cotangent.shape[2]), p).view(cotangent.shape[:2])
         kernel = torch.Size(self._geometry.kernel).numel()
-        activation = self.activation[: self.num_examples]
+        activation = self._activation
         if not activation.is_contiguous():
             activation = activation.movedim(1, -1)  # a norm does not mind the order
         a = row_norms(activation.flatten(1), p) * kernel ** (0.0 if math.isinf(p) else 1.0 / p)
         spread: Tensor = (row_norms(g, other) * a).to(self.cotangent.dtype)
-        return spread
+        return spread if self._views == 1 else spread.view(-1, self._views).sum(dim=1)
 
     def _gram_costs(self) -> tuple[int, int]:
         """Multiply-adds to find all products of two patches of a group: from patches, and from positions.
@@ -192,7 +202,7 @@ class ConvolutionCall(AbstractCall):
         windows are added up one dimension of the kernel after the other; a pass is worth 8 multiply-adds.
         """
         outputs = self._positions**2 * self._outputs
-        inputs = self.activation.shape[2:].numel()
+        inputs = self._inputs
         channels = self.activation.shape[1] // self._geometry.groups
         passes = 8 * sum(self._geometry.kernel) * self._positions * max(inputs, self._positions)
         return self._positions**2 * self._patch + outputs, inputs**2 * channels + passes + outputs
@@ -200,7 +210,7 @@ class ConvolutionCall(AbstractCall):
     @property
     def _position_chunks(self) -> list[tuple[int, int]]:
         """Ranges of examples whose products of positions make up a chunk."""
-        numbers = self.activation.shape[2:].numel() ** 2 + 2 * self._positions**2
+        numbers = self._inputs**2 + 2 * self._positions**2
         size = numbers * self._geometry.groups * self.cotangent.element_size()
         step = max(1, chunk_bytes(self.device) // size)
         return [(start, min(start + step, self.num_examples)) for start in range(0, self.num_examples, step)]
@@ -208,23 +218,31 @@ class ConvolutionCall(AbstractCall):
     def _position_norms(self, start: int, stop: int) -> Tensor:
         """The norms from products of positions x_p . x_q, which the kernel adds up to products of patches."""
         how, rows = self._geometry, (stop - start) * self._geometry.groups
-        inputs = self.activation[start:stop].flatten(2).reshape(rows, -1, self.activation.shape[2:].numel())
-        products = gram(inputs.transpose(1, 2))
+        products = gram(self._by_position(self.activation, start, stop))
         sizes = list(self.activation.shape[2:])
         for dim, kernel in enumerate(how.kernel):
             length = self.cotangent.shape[2 + dim]
             # One dimension of both positions at a time: (rows, before, H, after, before, H, after).
-            before, after = math.prod(sizes[:dim]), math.prod(sizes[dim + 1 :])
+            before, after = self._views * math.prod(sizes[:dim]), math.prod(sizes[dim + 1 :])
             shaped = products.view(rows, before, sizes[dim], after, before, sizes[dim], after)
             products = _window_sums(
                 shaped, kernel, length, how.stride[dim], how.padding[dim], how.dilation[dim]
             )
             sizes[dim] = length
-        outputs = self.cotangent[start:stop].flatten(2).reshape(rows, self._outputs, self._positions)
-        others = gram(outputs.transpose(1, 2))
+        others = gram(self._by_position(self.cotangent, start, stop))
         by_group = gram_norms(products.view_as(others), others, self._patch + self._outputs)
         by_group = by_group.view(stop - start, -1)
         return by_group[:, 0] if how.groups == 1 else row_norms(by_group, 2.0)
+
+    def _by_position(self, tensor: Tensor, start: int, stop: int) -> Tensor:
+        """Vectors (rows, positions, channels), a row per example and group, of (views, channels, ...)."""
+        part = tensor[start * self._views : stop * self._views].flatten(2).transpose(1, 2)
+        if self._geometry.groups == 1:
+            return part.reshape(stop - start, -1, part.shape[2])
+        grouped = part.reshape(
+            stop - start, -1, self._geometry.groups, part.shape[2] // self._geometry.groups
+        )
+        return grouped.transpose(1, 2).flatten(0, 1)
 
     def _gram_norms(self, start: int, stop: int) -> Tensor:
         cotangent, patches = self._factors(start, stop)
@@ -243,8 +261,12 @@ class ConvolutionCall(AbstractCall):
                 torch.bmm(cotangent, patches, out=into[0].view(len(cotangent), self._outputs, -1))
                 matrices.append(into[0])
         if self._slots.bias is not None:
-            matrices.append(self.cotangent[start:stop].flatten(2).sum(dim=2))
+            matrices.append(self._bias_rows(start, stop))
         return tuple(matrices)
+
+    def _bias_rows(self, start: int, stop: int) -> Tensor:
+        sums = self.cotangent[start * self._views : stop * self._views].flatten(2).sum(dim=2)
+        return sums if self._views == 1 else sums.view(stop - start, self._views, -1).sum(dim=1)
 
     def shaped(self, place: int, flat: Tensor) -> Tensor:
         """See `AbstractCall`; the weight comes first, if it is trained at all."""
@@ -259,8 +281,10 @@ class ConvolutionCall(AbstractCall):
     def weighted_sum(self, weights: Tensor) -> tuple[Tensor, ...]:
         """The layer's ordinary weight gradient, of cotangents that carry the weights."""
         how, dimensions = self._geometry, len(self._geometry.kernel)
+        if self._views > 1:
+            weights = weights.repeat_interleave(self._views)
         factors = weights.view(-1, *(1,) * (dimensions + 1))
-        if len(self.activation) == self.num_examples:
+        if len(self.activation) == len(self.cotangent):
             scaled = self.cotangent * factors
         else:
             is_last = dimensions == 2 and self.activation.is_contiguous(memory_format=torch.channels_last)
@@ -270,8 +294,8 @@ class ConvolutionCall(AbstractCall):
                 device=self.device,
                 memory_format=torch.channels_last if is_last else torch.contiguous_format,
             )
-            torch.mul(self.cotangent, factors, out=scaled[: self.num_examples])
-            scaled[self.num_examples :].zero_()
+            torch.mul(self.cotangent, factors, out=scaled[: len(self.cotangent)])
+            scaled[len(self.cotangent) :].zero_()
         channels = self.activation.shape[1] // how.groups
         shape = self.activation.new_empty(1).expand(self.cotangent.shape[1], channels, *how.kernel)
         _, weight, bias = torch.ops.aten.convolution_backward(
@@ -291,22 +315,37 @@ class ConvolutionCall(AbstractCall):
 
     def zero_rows(self, rows: Tensor) -> None:
         """See `AbstractCall`."""
+        rows = rows_of(rows, self._views)
         self.activation, self.cotangent = (
             tensor.index_fill(0, rows, 0.0) for tensor in (self.activation, self.cotangent)
         )
 
+    @property
+    def _activation(self) -> Tensor:
+        """Without rows of zeros."""
+        return self.activation[: len(self.cotangent)]
+
+    def _again(self, activation: Tensor, cotangent: Tensor) -> "ConvolutionCall":
+        return ConvolutionCall(self._slots, self._geometry, activation, cotangent, self._views)
+
     def _factors(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
         """Cotangents (rows, outputs, positions) and patches (rows, positions, K), a row per group."""
         how, spatial = self._geometry, self.cotangent.shape[2:]
-        cotangent = self.cotangent[start:stop].reshape(-1, self._outputs, self._positions)
-        activation = self.activation[start:stop]
+        if self._views == 1:
+            cotangent = self.cotangent[start:stop].reshape(-1, self._outputs, self._positions)
+        else:
+            cotangent = self._by_position(self.cotangent, start, stop).transpose(1, 2)
+        activation = self.activation[start * self._views : stop * self._views]
         if self._channels_last:
             windows = _windows(activation.movedim(1, -1), 1, how, spatial)
             patches = scratch("patches", windows.shape, windows).copy_(windows)
             return cotangent, patches.view(-1, self._positions, self._patch)
         windows = _windows(activation, 2, how, spatial)
         patches = scratch("patches", windows.shape, windows).copy_(windows)
-        return cotangent, patches.view(-1, self._patch, self._positions).transpose(1, 2)
+        if self._views == 1:
+            return cotangent, patches.view(-1, self._patch, self._positions).transpose(1, 2)
+        grouped = patches.view(stop - start, self._views, how.groups, self._patch, spatial.numel())
+        return cotangent, grouped.permute(0, 2, 1, 4, 3).reshape(-1, self._positions, self._patch)
 
 
 def _windows(activation: Tensor, first: int, how: Geometry, positions: torch.Size) -> Tensor:

@@ -53,6 +53,9 @@ class ExampleGradients:
         model: Any module whose output for one example does not depend on others.
         loss_reduction: Whether the loss that backward starts from is the mean or the sum over the batch.
         batch_first: Whether examples are dimension 0 of the model's input, or dimension 1.
+        views: How many views of each example the model is given, in dimension 1 of its inputs. They become
+            rows of the model's inputs and outputs, those of an example together; what is clipped is the
+            gradient of an example's share of the loss, all its views together.
         self_check: Whether single examples are checked; switch it off only to measure what it costs.
 
     Raises:
@@ -74,12 +77,17 @@ class ExampleGradients:
         *,
         loss_reduction: Literal["mean", "sum"] = "mean",
         batch_first: bool = True,
+        views: int = 1,
         self_check: bool = True,
     ) -> None:
         arguments.instance("model", model, nn.Module)
         arguments.one_of("loss_reduction", loss_reduction, ("mean", "sum"))
+        self.views = arguments.whole("views", views)
+        if views > 1 and not batch_first:
+            raise ValueError(f"views must be 1 with batch_first=False, got {views}: views are dimension 1")
         self.parameters: tuple[nn.Parameter, ...] = tuple(p for p in model.parameters() if p.requires_grad)
-        self._tape, self._workspace = Tape(model, is_mean=loss_reduction == "mean"), Workspace()
+        is_mean = loss_reduction == "mean"
+        self._tape, self._workspace = Tape(model, is_mean=is_mean, views=views), Workspace()
         self._is_checking = self._tape.is_checked = self_check
         self.steps = self.num_checks = 0
         self._targets: set[int] = set()  # of every example, in a mean over targets
@@ -152,6 +160,8 @@ class ExampleGradients:
                 self._tape.probed = None
             for cotangent, dim in probed:
                 others = torch.arange(len(losses), device=cotangent.device) != index
+                if dim is not None and cotangent.shape[dim] != len(losses):
+                    others = others.repeat_interleave(self.views)
                 if dim is None or bool(cotangent.index_select(dim, others.nonzero().flatten()).any()):
                     raise UnsupportedModelError(
                         f"the loss of example {index} depends on the model's outputs for other examples, "
@@ -262,10 +272,11 @@ class ExampleGradients:
                 "cannot be "
                 "checked; call the model itself, or give make_private the module that is called"
             )
-        p, count = clipping.norm, each.calls[0].num_examples
+        p = clipping.norm
         each.terms.settle(self._targets)
         dtype, device = torch.promote_types(self.parameters[0].dtype, torch.float32), each.calls[0].device
-        calls = _disjoint(each.calls)
+        calls = _disjoint(each.calls, self.views)
+        count = calls[0].num_examples
         layers, pieces = self._measured(calls, p)
         norms = combined([piece for group in pieces.values() for piece in group], p)
         bad = _not_finite(norms)
@@ -353,8 +364,10 @@ def _weighted(layers: dict[int, list[Measured]], weights: dict[int, Tensor]) -> 
     return sums
 
 
-def _disjoint(calls: list[AbstractCall]) -> list[AbstractCall]:
+def _disjoint(calls: list[AbstractCall], views: int) -> list[AbstractCall]:
     """Calls with no parameter in common: those that share one are summed, example by example."""
+    if views > 1:
+        calls = [call.with_views(views) for call in calls]
     if len({call.num_examples for call in calls}) > 1:
         counts = sorted({call.num_examples for call in calls})
         raise UnsupportedModelError(

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ggdp.training.clipping.call import AbstractCall, Matrices, chunk_bytes
-from ggdp.training.clipping.norms import OuterProduct, outer_norms, row_norms
+from ggdp.training.clipping.norms import OuterProduct, full_precision, outer_norms, row_norms
 from ggdp.training.clipping.site import AbstractSite
 from ggdp.training.clipping.workspace import may_be_kept
 
@@ -141,6 +141,10 @@ class LinearCall(AbstractCall):
             tensor.index_fill(0, rows, 0.0) for tensor in (self.activation, self.cotangent)
         )
 
+    def with_views(self, views: int) -> AbstractCall:
+        """See `AbstractCall`: views are positions."""
+        return linear_call(self._slots, self.activation, self.cotangent, fold=views)
+
 
 class SequenceCall(LinearCall):
     """Several positions t per example: the weight's gradient is a product, the sum over t of g_it^T a_it."""
@@ -229,8 +233,9 @@ def scaled_to_one(tensor: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def gram(vectors: Tensor) -> Tensor:
-    """The products v_t . v_s of every example's vectors, (n, T, T) of (n, T, I)."""
-    return torch.bmm(vectors, vectors.transpose(1, 2))
+    """The products v_t . v_s of every example's vectors, (n, T, T) of (n, T, I), in full precision."""
+    with full_precision(vectors):
+        return torch.bmm(vectors, vectors.transpose(1, 2))
 
 
 def gram_norms(products: Tensor, others: Tensor, width: int) -> Tensor:

@@ -6,10 +6,11 @@ their largest entry m first, |x|_p = m * |x/m|_p, unless a look at the unscaled 
 needed.
 """
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -227,6 +228,32 @@ def may_use_tensor_float_32() -> bool:
         return bool(torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32)
     except RuntimeError:  # set by PyTorch's newer switches, which these do not read
         return True
+
+
+@contextlib.contextmanager
+def full_precision(like: Tensor) -> Iterator[None]:
+    """A context in which products of float32 matrices on a GPU round no factor.
+
+    A Gram matrix needs it: what is lost there, a norm close to zero would not outweigh.
+    """
+    switch = torch.backends.cuda.matmul
+    if not like.is_cuda or like.dtype != torch.float32:
+        yield
+        return
+    name, wanted = "allow_tf32", cast(Any, False)
+    try:
+        before = getattr(switch, name)
+    except RuntimeError:  # set by PyTorch's newer switch
+        name, wanted = "fp32_precision", "ieee"
+        before = getattr(switch, name)
+    if before == wanted:
+        yield
+        return
+    setattr(switch, name, wanted)
+    try:
+        yield
+    finally:
+        setattr(switch, name, before)
 
 
 def factors(norms: Tensor, bound: float, most: float) -> Tensor:

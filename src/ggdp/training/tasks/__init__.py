@@ -8,9 +8,9 @@ import torch
 from ggdp import arguments
 from ggdp.distributions.generalized_gaussian import Rng
 from ggdp.training.tasks import adult, digits, images, imdb
-from ggdp.training.tasks.task import Defaults, Request, Task
+from ggdp.training.tasks.task import Defaults, Request, Task, held_out
 
-__all__ = ["TASKS", "Defaults", "Task", "load_task"]
+__all__ = ["TASKS", "Defaults", "Task", "held_out", "load_task"]
 
 _LOADERS = {
     "digits": digits.load,
@@ -33,6 +33,7 @@ def load_task(
     vocabulary: str | Path = "train",
     standardisation_noise: float = 32.0,
     order_weights: tuple[float, float, float] = (1.0, 1.0, 0.5),
+    views: int = 1,
     kept: Path | None = None,
 ) -> Task:
     """Load a built-in task.
@@ -52,6 +53,7 @@ def load_task(
         order_weights: of cifar10 and svhn: factors of the standardised features of scattering order 0, 1
             and 2. The 192 channels of order 2 say little each and would otherwise take most of every
             gradient's norm.
+        views: of cifar10: 2 to train on every image beside its mirror image, averaged before clipping.
         kept: of cifar10 and svhn: a file for what preprocessing released. It is written once and read ever
             after, so that a run that goes on later costs no second release.
 
@@ -74,6 +76,7 @@ def load_task(
         vocabulary=vocabulary,
         standardisation_noise=standardisation_noise,
         order_weights=order_weights,
+        views=views,
         kept=kept,
     )
     return _LOADERS[name](request)
