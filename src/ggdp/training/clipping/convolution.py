@@ -26,6 +26,9 @@ _MANY_CHANNELS = 4
 _MANY_ROWS = 256
 # From so many channels on, its kernels are fastest with the channels last.
 _CHANNELS_LAST = 16
+# What writing gradients down costs beside their products, in multiply-adds, as measured on a CPU: for each
+# number of a gradient, and for each number of a patch.
+_PER_NUMBER, _PER_PATCH = 32, 8
 _CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 
 
@@ -160,7 +163,9 @@ class ConvolutionCall(AbstractCall):
         kept_bytes = self.num_examples * self._geometry.groups * size * self.cotangent.element_size()
         by_patches, by_positions = self._gram_costs()
         cost = min(by_patches, by_positions)
-        if not gram_is_cheaper(cost, self._positions, size, kept=may_be_kept(kept_bytes, self.device)):
+        kept = may_be_kept(kept_bytes, self.device)
+        cost -= _PER_PATCH * self._positions * self._patch  # which the gradient takes besides
+        if not gram_is_cheaper(cost, self._positions, size, kept=kept, passes=_PER_NUMBER):
             return None
         (activation, a_top), (cotangent, g_top) = (
             scaled_to_one(tensor.unflatten(0, (self.num_examples, self._views)))  # type: ignore[no-untyped-call]

@@ -213,13 +213,13 @@ class SequenceCall(LinearCall):
         return tuple(tensors)
 
 
-def gram_is_cheaper(operations: int, positions: int, size: int, *, kept: bool) -> bool:
+def gram_is_cheaper(operations: int, positions: int, size: int, *, kept: bool, passes: int = 8) -> bool:
     """Whether two T x T Gram matrices, for so many multiply-adds, beat the gradient, of I O = `size` numbers.
 
-    The weighted sum takes T I O more. The gradient takes T I O and some passes over I O numbers, worth 8
-    multiply-adds each; if it cannot be kept, the sum takes T I O once more.
+    The weighted sum takes T I O more. The gradient takes T I O and some passes over I O numbers, worth so
+    many multiply-adds each; if it cannot be kept, the sum takes T I O once more.
     """
-    return operations < size * (8 if kept else positions + 8)
+    return operations < size * (passes if kept else positions + passes)
 
 
 def scaled_to_one(tensor: Tensor) -> tuple[Tensor, Tensor]:
