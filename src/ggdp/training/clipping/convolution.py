@@ -4,7 +4,7 @@ time, or not at all: products of patches are sums of products of positions.
 """
 
 import math
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -13,8 +13,15 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from ggdp.training.clipping.call import AbstractCall, Matrices, chunk_bytes, rows_of
-from ggdp.training.clipping.linear import Slots, gram, gram_is_cheaper, gram_norms, scaled_to_one
-from ggdp.training.clipping.norms import row_norms
+from ggdp.training.clipping.linear import (
+    Slots,
+    cautious_roots,
+    gram,
+    gram_is_cheaper,
+    gram_norms,
+    scaled_to_one,
+)
+from ggdp.training.clipping.norms import has_kernels, row_norms
 from ggdp.training.clipping.scratch import scratch
 from ggdp.training.clipping.site import AbstractSite
 from ggdp.training.clipping.workspace import may_be_kept
@@ -138,6 +145,7 @@ class ConvolutionCall(AbstractCall):
         self._positions = views * cotangent.shape[2:].numel()
         self._inputs = views * activation.shape[2:].numel()
         self._patch = activation.shape[1] // geometry.groups * torch.Size(geometry.kernel).numel()
+        self._spread: Tensor | None = None  # at p = 2, once it is known
         self._channels_last = geometry.groups == 1 and activation.shape[1] >= _MANY_CHANNELS
 
     @property
@@ -175,7 +183,9 @@ class ConvolutionCall(AbstractCall):
         if by_patches < by_positions:
             weight = [scaled._gram_norms(start, stop) for start, stop in self.chunks]
         else:
-            weight = [scaled._position_norms(start, stop) for start, stop in self._position_chunks]
+            found = [scaled._position_norms(start, stop) for start, stop in self._position_chunks]
+            weight = [norms for norms, _ in found]
+            self._spread = torch.cat([spread for _, spread in found]) * a_top * g_top
         pieces = [torch.cat(weight) * a_top * g_top]
         if self._slots.bias is not None:
             pieces.append(row_norms(self._bias_rows(0, self.num_examples), 2.0))
@@ -189,6 +199,8 @@ class ConvolutionCall(AbstractCall):
         """
         if self._slots.weight is None:
             return None
+        if p == 2.0 and self._spread is not None:
+            return self._spread
         other = math.inf if p == 1.0 else 1.0 if math.isinf(p) else p / (p - 1.0)
         cotangent = self.cotangent.flatten(2).transpose(1, 2)
         g = row_norms(cotangent.reshape(-1, cotangent.shape[2]), p).view(cotangent.shape[:2])
@@ -220,10 +232,30 @@ class ConvolutionCall(AbstractCall):
         step = max(1, chunk_bytes(self.device) // size)
         return [(start, min(start + step, self.num_examples)) for start in range(0, self.num_examples, step)]
 
-    def _position_norms(self, start: int, stop: int) -> Tensor:
-        """The norms from products of positions x_p . x_q, which the kernel adds up to products of patches."""
-        how, rows = self._geometry, (stop - start) * self._geometry.groups
-        products = gram(self._by_position(self.activation, start, stop))
+    def _position_norms(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        """Norms and `spread` from products of positions, which the kernel adds up to products of patches."""
+        groups = self._geometry.groups
+        inputs, outputs = (
+            gram(self._by_position(tensor, start, stop)) for tensor in (self.activation, self.cotangent)
+        )
+        a, g = (each.diagonal(dim1=1, dim2=2).sum(dim=1) for each in (inputs, outputs))
+        spread = (a * g).clamp_min_(0.0).mul_(math.prod(self._geometry.kernel)).sqrt_()
+        if has_kernels(inputs):
+            from ggdp.training.clipping.kernels import patch_products
+
+            sizes = (tuple(self.activation.shape[2:]), tuple(self.cotangent.shape[2:]))
+            places = _places(self._geometry, *sizes, self._views, self.device)
+            squares, bound = patch_products(inputs, outputs, places)
+            norms = cautious_roots(squares, bound, self._positions**2 * (self._patch + self._outputs))
+        else:
+            norms = gram_norms(self._patch_products(inputs), outputs, self._patch + self._outputs)
+        if groups == 1:
+            return norms, spread
+        return row_norms(norms.view(-1, groups), 2.0), spread.view(-1, groups).sum(dim=1)
+
+    def _patch_products(self, products: Tensor) -> Tensor:
+        """(rows, T, T) of (rows, P, P), all views together."""
+        how, rows = self._geometry, len(products)
         sizes = list(self.activation.shape[2:])
         for dim, kernel in enumerate(how.kernel):
             length = self.cotangent.shape[2 + dim]
@@ -234,10 +266,7 @@ class ConvolutionCall(AbstractCall):
                 shaped, kernel, length, how.stride[dim], how.padding[dim], how.dilation[dim]
             )
             sizes[dim] = length
-        others = gram(self._by_position(self.cotangent, start, stop))
-        by_group = gram_norms(products.view_as(others), others, self._patch + self._outputs)
-        by_group = by_group.view(stop - start, -1)
-        return by_group[:, 0] if how.groups == 1 else row_norms(by_group, 2.0)
+        return products.view(rows, self._positions, self._positions)
 
     def _by_position(self, tensor: Tensor, start: int, stop: int) -> Tensor:
         """Vectors (rows, positions, channels), a row per example and group, of (views, channels, ...)."""
@@ -375,6 +404,25 @@ def _windows(activation: Tensor, first: int, how: Geometry, positions: torch.Siz
         return activation.as_strided(shape, (strides[0], *along, *within, 1), activation.storage_offset())
     shape = (*activation.shape[:2], *how.kernel, *positions)
     return activation.as_strided(shape, (*strides[:2], *within, *along), activation.storage_offset())
+
+
+@lru_cache(maxsize=64)
+def _places(
+    how: Geometry, inputs: tuple[int, ...], outputs: tuple[int, ...], views: int, device: torch.device
+) -> Tensor:
+    """Which position of the input lies under part k of the kernel at position t, (K, views T); -1 if none."""
+    flat, inside = torch.zeros(1, 1, dtype=torch.int32), torch.ones(1, 1, dtype=torch.bool)
+    for dim, (size, length) in enumerate(zip(inputs, outputs, strict=True)):
+        part = how.dilation[dim] * torch.arange(how.kernel[dim], dtype=torch.int32)
+        start = how.stride[dim] * torch.arange(length, dtype=torch.int32) - how.padding[dim]
+        place = part[:, None] + start
+        # (K, 1, T, 1) and (1, k, 1, t): the last dimension is the innermost of both.
+        flat = (flat[:, None, :, None] * size + place[:, None, :]).flatten(2).flatten(0, 1)
+        is_in = (place >= 0) & (place < size)
+        inside = (inside[:, None, :, None] & is_in[:, None, :]).flatten(2).flatten(0, 1)
+    of_views = math.prod(inputs) * torch.arange(views, dtype=torch.int32).view(-1, 1, 1)
+    found = torch.where(inside, flat + of_views, -1)
+    return found.transpose(0, 1).flatten(1).contiguous().to(device)
 
 
 def _window_sums(

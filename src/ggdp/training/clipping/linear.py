@@ -248,9 +248,13 @@ def gram_norms(products: Tensor, others: Tensor, width: int) -> Tensor:
     independent, so that 4 eps B^2 more than covers them. Both are added, to keep the norm from falling
     short.
     """
-    info = torch.finfo(products.dtype)
     products.mul_(others)
     bound = products.diagonal(dim1=1, dim2=2).clamp_min(0.0).sqrt().sum(dim=1)
-    lost = products[0].numel() * width * info.tiny
-    squares = products.sum(dim=(1, 2)).clamp_min_(0.0).add_(lost)
+    return cautious_roots(products.sum(dim=(1, 2)), bound, products[0].numel() * width)
+
+
+def cautious_roots(squares: Tensor, bound: Tensor, terms: int) -> Tensor:
+    """Norms from their squares, with what `gram_norms` says may be lost added; `squares` are overwritten."""
+    info = torch.finfo(squares.dtype)
+    squares = squares.clamp_min_(0.0).add_(terms * info.tiny)
     return squares.addcmul_(bound, bound, value=4.0 * info.eps).sqrt_()

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
+from ggdp.distributions.pytorch.fused import triton_is_installed
 from ggdp.training.clipping.scratch import scratch
 
 # Up to so many numbers, a float64 sum of squares costs less than a look at a float32 one.
@@ -43,6 +44,10 @@ def row_norms(rows: Tensor, p: float) -> Tensor:
         return _sizes(rows).amax(dim=1)
     if p == 1.0:
         return _sizes(rows).sum(dim=1)
+    if p == 2.0 and has_kernels(rows):
+        from ggdp.training.clipping.kernels import row_l2_norms
+
+        return row_l2_norms(rows)
     if p == 2.0 and rows.dtype == torch.float32 and (rows.is_cuda or rows.numel() <= _SMALL):
         # No square of a float32 leaves the range of float64.
         norms: Tensor = torch.linalg.vector_norm(rows, 2, dim=1, dtype=torch.float64)
@@ -51,6 +56,11 @@ def row_norms(rows: Tensor, p: float) -> Tensor:
         return _fused_norms(rows, p)
     norms = _unscaled_norms(rows, p)
     return norms if in_range(norms, rows.shape[1], p) else _scaled_norms(_sizes(rows), p)
+
+
+def has_kernels(tensor: Tensor) -> bool:
+    """Whether a Triton kernel can work on it."""
+    return tensor.is_cuda and tensor.dtype == torch.float32 and triton_is_installed()
 
 
 def combined(pieces: Sequence[Tensor], p: float) -> Tensor:
