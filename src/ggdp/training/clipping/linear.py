@@ -5,7 +5,7 @@ i.
 
 import math
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -18,15 +18,23 @@ from ggdp.training.clipping.workspace import may_be_kept
 
 
 class Slots(NamedTuple):
-    """The numbers of a layer's weight and bias, None where they do not exist or are frozen."""
+    """The numbers of a layer's weight and bias, None where they do not exist or are frozen.
+
+    `is_turned` says that the weight is (inputs, outputs), not (outputs, inputs).
+    """
 
     weight: int | None
     bias: int | None
+    is_turned: bool = False
 
     @property
     def present(self) -> tuple[int, ...]:
         """Those that are trained."""
-        return tuple(slot for slot in self if slot is not None)
+        return tuple(slot for slot in (self.weight, self.bias) if slot is not None)
+
+    def turned(self, weight: Tensor) -> Tensor:
+        """The weight's gradient (..., outputs, inputs) as the weight itself has it."""
+        return weight.transpose(-1, -2).contiguous() if self.is_turned else weight
 
 
 class LinearSite(AbstractSite):
@@ -43,11 +51,27 @@ class LinearSite(AbstractSite):
 
     def recorded(self, input: Tensor) -> Tensor:
         """See `AbstractSite`."""
-        output = F.linear(input, self.parameter("weight"), self.parameter("bias"))  # type: ignore[arg-type]
+        output = self._output(input)
         swapped = not self.batch_first and input.dim() > 2
         fold = self.check_examples(input.shape[1 if swapped else 0], may_fold=not swapped)
         note = partial(linear_call, self._slots, swapped=swapped, fold=fold)
         return self.watch(output, note, input, dim=1 if swapped else 0)
+
+    def _output(self, input: Tensor) -> Tensor:
+        return F.linear(input, cast(Tensor, self.parameter("weight")), self.parameter("bias"))
+
+
+class TurnedLinearSite(LinearSite):
+    """Conv1D of transformers, as in GPT-2: a linear layer whose weight is (inputs, outputs)."""
+
+    def __init__(self, module: nn.Module, *args: Any, **kwargs: Any) -> None:
+        super().__init__(module, *args, **kwargs)
+        self._slots = self._slots._replace(is_turned=True)
+
+    def _output(self, input: Tensor) -> Tensor:
+        weight, bias = cast(Tensor, self.parameter("weight")), cast(Tensor, self.parameter("bias"))
+        flat = torch.addmm(bias, input.reshape(-1, input.shape[-1]), weight)
+        return flat.view(*input.shape[:-1], weight.shape[1])
 
 
 def linear_call(
@@ -124,13 +148,15 @@ class LinearCall(AbstractCall):
         """See `AbstractCall`; the weight comes first, if it is trained at all."""
         if place or self._slots.weight is None:
             return flat
-        return flat.view(*flat.shape[:-1], self.cotangent.shape[-1], self.activation.shape[-1])
+        weight = flat.view(*flat.shape[:-1], self.cotangent.shape[-1], self.activation.shape[-1])
+        return self._slots.turned(weight)
 
     def weighted_sum(self, weights: Tensor) -> tuple[Tensor, ...]:
         """See `AbstractCall`."""
         tensors = []
         if self._slots.weight is not None:
-            tensors.append((self.cotangent * weights.unsqueeze(1)).t() @ self.activation)
+            weight = (self.cotangent * weights.unsqueeze(1)).t() @ self.activation
+            tensors.append(self._slots.turned(weight))
         if self._slots.bias is not None:
             tensors.append(torch.mv(self.cotangent.t(), weights))
         return tuple(tensors)
@@ -207,7 +233,8 @@ class SequenceCall(LinearCall):
         scaled = (self.cotangent * weights.view(-1, 1, 1)).flatten(0, 1)
         tensors = []
         if self._slots.weight is not None:
-            tensors.append(scaled.t() @ self.activation.reshape(len(scaled), -1))
+            weight = scaled.t() @ self.activation.reshape(len(scaled), -1)
+            tensors.append(self._slots.turned(weight))
         if self._slots.bias is not None:
             tensors.append(scaled.sum(dim=0))
         return tuple(tensors)

@@ -12,7 +12,7 @@ from ggdp.training.clipping.attention import AttentionSite
 from ggdp.training.clipping.convolution import ConvolutionSite
 from ggdp.training.clipping.embedding import EmbeddingSite, OwnEmbeddingSite
 from ggdp.training.clipping.functional import FunctionalSite
-from ggdp.training.clipping.linear import LinearSite
+from ggdp.training.clipping.linear import LinearSite, TurnedLinearSite
 from ggdp.training.clipping.normalization import NormalizationSite
 from ggdp.training.clipping.recurrent import RecurrentSite
 from ggdp.training.clipping.refusals import check_module
@@ -124,7 +124,7 @@ def _site(
         for name, parameter in module.named_parameters(remove_duplicate=False)
         if parameter in numbers
     }
-    rule: type[AbstractSite] = FunctionalSite
+    rule: type[AbstractSite] = TurnedLinearSite if _is_turned_linear(module) else FunctionalSite
     for kind, candidate in _RULES:
         plain = isinstance(module, kind) and type(module).forward is kind.forward
         if plain and not parametrize.is_parametrized(module) and candidate.accepts(module):
@@ -135,6 +135,13 @@ def _site(
     if rule is FunctionalSite:
         _check_functional(module, path, batch_first=batch_first)
     return rule(module, path, slots, tape, batch_first=batch_first)
+
+
+def _is_turned_linear(module: nn.Module) -> bool:
+    """Whether it is transformers' Conv1D, told by its name so that transformers need not be imported."""
+    kind = type(module)
+    is_it = (kind.__module__, kind.__qualname__) == ("transformers.pytorch_utils", "Conv1D")
+    return is_it and not parametrize.is_parametrized(module) and TurnedLinearSite.accepts(module)
 
 
 def _check_functional(module: nn.Module, path: str, *, batch_first: bool) -> None:
