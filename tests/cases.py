@@ -3,7 +3,30 @@
 
 import math
 
-from ggdp import AdditiveNoise, Composed, Gaussian, GeneralizedGaussian, Laplace, PoissonSampled
+import numpy as np
+
+from ggdp import (
+    AdditiveNoise,
+    Adjacency,
+    Composed,
+    Density,
+    DensityNoise,
+    Gaussian,
+    GaussianMixtureNoise,
+    GeneralizedGaussian,
+    Laplace,
+    NoisyArgmax,
+    OutcomeProbabilities,
+    PoissonSampled,
+)
+from ggdp.privacy_loss.classical import (
+    BoundedRange,
+    DiscreteGaussianNoise,
+    DiscreteLaplaceNoise,
+    PrivacyGuarantee,
+    RandomizedResponse,
+)
+from ggdp.selection import NoisyThreshold
 
 NOISES = {
     "laplace": Laplace(scale=0.7),
@@ -26,9 +49,29 @@ MECHANISMS = {
     "vector": AdditiveNoise(NOISES["between"], norm=2.0, dimension=100),
     "any-dimension": AdditiveNoise(NOISES["laplace"], norm=1.0, dimension=math.inf),
     "matched-norm": AdditiveNoise(NOISES["between"], norm="matched", dimension=10),
-    "known-shift": AdditiveNoise(NOISES["flat"], shift=(1, -1)),
+    "known-shift": AdditiveNoise(GeneralizedGaussian(beta=4.0, scale=3.0), shift=(1, -1)),
     "sampled": _STEP,
-    "sampled-always": PoissonSampled(AdditiveNoise(NOISES["flat"]), rate=1.0),
+    "sampled-always": PoissonSampled(AdditiveNoise(GeneralizedGaussian(beta=4.0, scale=3.0)), rate=1.0),
     "repeated": Composed(_STEP, times=5000),
     "mixed": Composed([(_STEP, 5000), (AdditiveNoise(NOISES["gaussian"]), 3)]),
+}
+
+CUSTOM = {
+    "outcomes": OutcomeProbabilities((0.75, 0.25), (0.25, 0.75)),
+    "gaussian-mixture": GaussianMixtureNoise((0.9, 0.1), (0.0, 0.0), (4.0, 8.0), shift=1.0),
+    "guarantee": PrivacyGuarantee(epsilon=0.5, delta=1e-8),
+    "bounded-range": BoundedRange(epsilon=0.5),
+    "randomized-response": RandomizedResponse(noise=0.4, buckets=5),
+    "discrete-laplace": DiscreteLaplaceNoise(decay=0.5, sensitivity=2),
+    "discrete-gaussian": DiscreteGaussianNoise(sigma=3.0),
+    "density": DensityNoise(
+        Density(lambda x: -np.abs(x) / 2.0 - math.log(4.0), breaks=(0.0,)), sensitivity=1.0
+    ),
+}
+"""Mechanisms known by their laws, or by a description of them, and not by Generalized Gaussian noise."""
+
+VOTES = {
+    "argmax": NoisyArgmax(GeneralizedGaussian(beta=1.5, scale=4.0)),
+    "argmax-add-remove": NoisyArgmax(Laplace(scale=4.0), adjacency=Adjacency.ADD_REMOVE),
+    "threshold": NoisyThreshold(Gaussian(std=4.0)),
 }

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import ggdp
+import ggdp_paper
 
 ROOT = Path(__file__).parents[1]
 HEAVY = (
@@ -32,6 +33,8 @@ NEEDS = {
     "ggdp.distributions.pytorch": "torch",
     "ggdp.torch": "torch",
     "ggdp.training": "torch",
+    "ggdp_paper.task_run": "torch",
+    "ggdp_paper.tasks": "torch",
     "ggdp.training.opacus": "opacus",
     "ggdp.opacus": "opacus",
     "ggdp.jax": "jax",
@@ -40,7 +43,8 @@ NEEDS = {
 ABSENT = tuple(room for room, library in NEEDS.items() if importlib.util.find_spec(library) is None)
 MODULES = sorted(
     module.name
-    for module in pkgutil.walk_packages(ggdp.__path__, "ggdp.")
+    for package in (ggdp, ggdp_paper)
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
     if not module.name.startswith(("ggdp.__main__", *ABSENT))
 )
 
@@ -101,6 +105,6 @@ def test_every_source_file_starts_with_its_licence_and_fits_on_a_few_screens():
 
 def test_the_version_is_written_in_one_place():
     written = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
-    assert ggdp.version() == written
+    assert ggdp.__version__ == written
     mentions = [path for path in (ROOT / "src").rglob("*.py") if written in path.read_text(encoding="utf-8")]
     assert mentions == []

@@ -10,7 +10,7 @@ from scipy.integrate import quad
 from scipy.special import ndtr
 
 from ggdp import Adjacency, PoissonSampled, delta
-from ggdp.privacy_loss.loss_cdf import LossCdf
+from ggdp.privacy_loss.custom import LossCdf
 from ggdp.prv import (
     RDP,
     Accountant,

@@ -4,28 +4,57 @@
     python papers/generalized_gaussian/check.py [DIR [FIGURE]...]
 
 DIR holds records of full runs, as `ggdp reproduce` writes them; the committed ones if left out. All figures
-that `expected/` has are compared, or only those named, such as fig1 fig2.
+that `expected/` has are compared, or only those named, such as fig1 fig2. The scripts beside this one, whose
+results are no figures of `ggdp reproduce`, write and compare them by `write_record` and `compare`.
 """
 
 import json
+import platform
 import sys
 from pathlib import Path
+from typing import Any
 
-from ggdp.reproduction.catalogue import NAMES
-from ggdp.reproduction.expected import differences
-from ggdp.reproduction.record_file import read_record
+import numpy as np
+
+from ggdp import __version__
+from ggdp.atomic_file import write_atomically
+from ggdp_paper.figures import NAMES, experiment_named
+from ggdp_paper.record import differences, measured, read_record
 
 HERE = Path(__file__).parent
+RECORDS = HERE / "records"
 FIGURES = tuple(name for name in NAMES if (HERE / "expected" / f"{name}.json").is_file())
+
+
+def write_record(path: Path, config: dict[str, Any], results: Any, seconds: float) -> None:
+    """The result of a script beside everything it came from."""
+    made_by = {"ggdp": __version__, "numpy": np.__version__, "python": platform.python_version()}
+    record = {"config": config, "results": results, "seconds": round(seconds, 1), "versions": made_by}
+    write_atomically(path, json.dumps(record, indent=1) + "\n")
+
+
+def compare(results: dict[str, float], expected_file: str) -> None:
+    """Leave with status 1 if a number of a script is not what `expected/` says, within its tolerance."""
+    for name, value in results.items():
+        print(f"{name}: {value:.6f}")
+    wrong = differences(results, json.loads((HERE / "expected" / expected_file).read_text()))
+    if wrong:
+        sys.exit("\n".join(["not as expected:", *wrong]))
+
+
+def found(name: str, folder: Path) -> dict[str, Any]:
+    """A figure's record in the folder; among the committed ones, those of a GPU are kept with the package."""
+    experiment = experiment_named(name)
+    kept = measured(experiment.config.settings["measured"]) if experiment.needs_record else None
+    return kept if folder == RECORDS and kept is not None else read_record(folder / f"{name}.json")
 
 
 def compared(name: str, folder: Path) -> list[str]:
     """A line for each thing that is wrong with a figure's record."""
-    path = folder / f"{name}.json"
-    if not path.is_file():
-        return [f"no record in {str(folder)!r}; make it by `ggdp reproduce {name} --out DIR`"]
     try:
-        record = read_record(path)
+        record = found(name, folder)
+    except FileNotFoundError:
+        return [f"no record in {str(folder)!r}; make it by `ggdp reproduce {name} --out DIR`"]
     except ValueError as error:
         return [str(error)]
     if record["quick"]:
@@ -37,7 +66,7 @@ def compared(name: str, folder: Path) -> list[str]:
 
 
 def main() -> None:
-    folder, *names = [Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "records", *sys.argv[2:]]
+    folder, *names = [Path(sys.argv[1]) if len(sys.argv) > 1 else RECORDS, *sys.argv[2:]]
     unknown = [name for name in names if name not in FIGURES]
     if unknown:
         sys.exit(f"figure must be one of {', '.join(FIGURES)}, got {', '.join(unknown)}")

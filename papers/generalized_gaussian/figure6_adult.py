@@ -16,15 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from vote_files import compare, write_record
+from check import compare, write_record
 
 from ggdp.atomic_file import write_atomically
 from ggdp.reporting import canvas
-from ggdp.reporting.accuracy_figure import accuracy_figure
-from ggdp.reproduction.backends import Workers
-from ggdp.reproduction.calibrated_training import calibrated_cell
-from ggdp.reproduction.cell import Cell
-from ggdp.reproduction.sweep import sweep
+from ggdp_paper.figures.accuracy import accuracy_figure
+from ggdp_paper.figures.training_sweep import calibrated_cell
+from ggdp_paper.sweep import Cell, sweep
+from ggdp_paper.workers import Workers
 
 CONFIG: dict[str, Any] = {
     "betas": [1.0, 1.33, 1.66, 2.0],

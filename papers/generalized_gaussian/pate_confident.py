@@ -13,11 +13,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from vote_files import compare, write_record
+from check import compare, write_record
 
 from ggdp import Gaussian, epsilon
-from ggdp.reproduction.pate_accuracy import published_votes
 from ggdp.selection import Analysis, ConfidentGGNMax, data_dependent_epsilon
+from ggdp_paper.figures.pate_accuracy import published_votes
 
 CONFIG: dict[str, dict[str, Any]] = {
     "mnist": {"queries": 640, "threshold": 200, "check_std": 150, "std": 40, "delta": 1e-5},

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from vote_files import compare, write_record
+from check import compare, write_record
 
 from ggdp.selection import Student, TeacherEnsemble, calibrate_ggnmax, hardmax_utility, run_pate
 
@@ -63,7 +63,7 @@ def main() -> None:
     results: dict[str, float] = {}
     for beta in CONFIG["betas"]:
         aggregator = calibrate_ggnmax(
-            beta=beta, epsilon=CONFIG["epsilon"], delta=CONFIG["delta"], queries=len(queries)
+            beta=beta, epsilon=CONFIG["epsilon"], delta=CONFIG["delta"], times=len(queries)
         )
         rng = np.random.default_rng([CONFIG["seed"], round(100 * beta)])
         run = run_pate(teachers, aggregator, classifier, X[queries], delta=CONFIG["delta"], rng=rng)

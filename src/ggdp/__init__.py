@@ -12,17 +12,30 @@ if TYPE_CHECKING:
         Accountant,
         Bounds,
         Estimate,
-        SampledEstimate,
+        MonteCarloEstimate,
+        PrivacyProfile,
+        account,
         delta,
         epsilon,
         loss_sampler,
+        monte_carlo_delta,
+        monte_carlo_epsilon,
         privacy_curve,
         renyi_divergence,
-        sampled_delta,
-        sampled_epsilon,
     )
-    from ggdp.calibration import calibrate_rate, calibrate_scale, calibrate_steps, tail_weight_at
-    from ggdp.calibration.family import CalibratedFamily, calibrate_family
+    from ggdp.calibration import (
+        Calibrated,
+        CalibratedFamily,
+        EstimatedScale,
+        LeastOutliers,
+        best_beta_for_outliers,
+        calibrate_family,
+        calibrate_rate,
+        calibrate_scale,
+        calibrate_steps,
+        estimate_scale,
+        tail_weight_at,
+    )
     from ggdp.distributions import Gaussian, GeneralizedGaussian, Laplace, SecureGenerator, secure_generator
     from ggdp.errors import (
         BudgetExceededError,
@@ -50,8 +63,9 @@ if TYPE_CHECKING:
     )
     from ggdp.privacy_loss.density import Density, Mixture
     from ggdp.privacy_loss.matched_norm import MatchedNormReport, verify_matched_norm
-    from ggdp.selection import NoisyArgmax
-    from ggdp.selection.noisy_argmax import noisy_argmax
+    from ggdp.selection.argmax import NoisyArgmax, noisy_argmax
+
+    __version__: str
 
 __all__ = [
     "Accountant",
@@ -59,6 +73,7 @@ __all__ = [
     "Adjacency",
     "Bounds",
     "BudgetExceededError",
+    "Calibrated",
     "CalibratedFamily",
     "CannotCertifyError",
     "CheckpointError",
@@ -69,13 +84,16 @@ __all__ = [
     "DensityPair",
     "EpsilonTooLargeError",
     "Estimate",
+    "EstimatedScale",
     "Gaussian",
     "GaussianMixtureNoise",
     "GeneralizedGaussian",
     "Laplace",
+    "LeastOutliers",
     "LossSurvival",
     "MatchedNormReport",
     "Mixture",
+    "MonteCarloEstimate",
     "NoDominatingPairError",
     "NoisyArgmax",
     "NonFiniteGradientError",
@@ -84,11 +102,14 @@ __all__ = [
     "OutcomeProbabilities",
     "ParameterError",
     "PoissonSampled",
+    "PrivacyProfile",
     "RefusedEventError",
-    "SampledEstimate",
     "SecureGenerator",
     "SelfCheckError",
     "UnsupportedModelError",
+    "__version__",
+    "account",
+    "best_beta_for_outliers",
     "calibrate_family",
     "calibrate_rate",
     "calibrate_scale",
@@ -96,17 +117,17 @@ __all__ = [
     "cells_of",
     "delta",
     "epsilon",
+    "estimate_scale",
     "loss_sampler",
+    "monte_carlo_delta",
+    "monte_carlo_epsilon",
     "noisy_argmax",
     "privacy_curve",
     "release",
     "renyi_divergence",
-    "sampled_delta",
-    "sampled_epsilon",
     "secure_generator",
     "tail_weight_at",
     "verify_matched_norm",
-    "version",
 ]
 
 _ROOMS = {
@@ -124,23 +145,36 @@ _ROOMS = {
         "SelfCheckError",
         "UnsupportedModelError",
     ),
-    "ggdp.calibration.family": ("CalibratedFamily", "calibrate_family"),
     "ggdp.mechanisms.gaussian_mixture": ("GaussianMixtureNoise",),
     "ggdp.privacy_loss.matched_norm": ("MatchedNormReport", "verify_matched_norm"),
     "ggdp.accounting": (
         "Accountant",
         "Bounds",
         "Estimate",
-        "SampledEstimate",
+        "PrivacyProfile",
+        "MonteCarloEstimate",
+        "account",
         "delta",
         "epsilon",
         "loss_sampler",
         "privacy_curve",
         "renyi_divergence",
-        "sampled_delta",
-        "sampled_epsilon",
+        "monte_carlo_delta",
+        "monte_carlo_epsilon",
     ),
-    "ggdp.calibration": ("calibrate_rate", "calibrate_scale", "calibrate_steps", "tail_weight_at"),
+    "ggdp.calibration": (
+        "Calibrated",
+        "CalibratedFamily",
+        "EstimatedScale",
+        "LeastOutliers",
+        "best_beta_for_outliers",
+        "calibrate_family",
+        "calibrate_rate",
+        "calibrate_scale",
+        "calibrate_steps",
+        "estimate_scale",
+        "tail_weight_at",
+    ),
     "ggdp.distributions": (
         "Gaussian",
         "GeneralizedGaussian",
@@ -170,7 +204,9 @@ _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name from its room."""
+    """Load a public name from its room; `__version__` is the installed version."""
+    if name == "__version__":
+        return _version()
     if name not in _HOME:
         raise AttributeError(f"module 'ggdp' has no attribute {name!r}")
     value = getattr(importlib.import_module(_HOME[name]), name)
@@ -182,8 +218,7 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-def version() -> str:
-    """The installed version, as the package's metadata have it."""
+def _version() -> str:
     from importlib import metadata
 
     try:

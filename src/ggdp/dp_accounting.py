@@ -15,9 +15,17 @@ from dp_accounting import NeighboringRelation, PrivacyAccountant
 
 from ggdp import arguments
 from ggdp.accounting import Bounds, delta
-from ggdp.accounting.budget import MOST_EPSILON
-from ggdp.accounting.dp_events import NOT_PRIVATE, SPECIAL, Relation, Steps, steps_of, with_one_gaussian
-from ggdp.accounting.questions import check, epsilon_at
+from ggdp.accounting.engines.curve import MOST_EPSILON
+from ggdp.accounting.formats.dp_events import (
+    NOT_PRIVATE,
+    SPECIAL,
+    Relation,
+    Steps,
+    steps_of,
+    with_one_gaussian,
+)
+from ggdp.accounting.profile import account
+from ggdp.accounting.steps import steps_of as resolved_steps
 from ggdp.errors import RefusedEventError
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, PoissonSampled
 from ggdp.mechanisms.composed import Step
@@ -37,8 +45,8 @@ class GGAccountant(PrivacyAccountant):  # type: ignore[misc]
     """A `dp_accounting.PrivacyAccountant` whose epsilons and deltas are certified upper bounds.
 
     It takes the place of `PLDAccountant` and `RdpAccountant`, in `calibrate_dp_mechanism` too.
-    `ggdp.accounting.dp_events` lists the events it knows; `supports` is False for all others, and `compose`
-    says why.
+    `ggdp.accounting.formats.dp_events` lists the events it knows; `supports` is False for all others, and
+    `compose` says why.
 
     Args:
         neighboring_relation: which datasets are neighbours.
@@ -80,7 +88,7 @@ class GGAccountant(PrivacyAccountant):  # type: ignore[misc]
             step = self._with_enough_noise(given)
             if step is not NOT_PRIVATE:
                 try:
-                    check(step, self._adjacency)
+                    resolved_steps(step, self._adjacency)  # refuses what the accountant does not cover
                 except ValueError as error:
                     raise RefusedEventError(event, str(error)) from error
             checked.append((step, times))
@@ -107,7 +115,7 @@ class GGAccountant(PrivacyAccountant):  # type: ignore[misc]
             return Bounds(0.0, math.inf, math.inf, "too little noise, or none")
         if not self._counts:
             return Bounds(0.0, 0.0, 0.0, "nothing released")
-        return epsilon_at(self._mechanism(), delta=target_delta, adjacency=self._adjacency)
+        return account(self._mechanism(), adjacency=self._adjacency).epsilon_or_infinity(delta=target_delta)
 
     def get_epsilon(self, target_delta: float) -> float:
         """The smallest epsilon that is certified at a delta in [0, 1]; infinity where there is none."""

@@ -29,13 +29,13 @@ from scipy import special
 from ggdp import arguments
 from ggdp.accounting import delta as delta_of
 from ggdp.accounting import renyi_divergence
-from ggdp.accounting.questions import epsilon_at
+from ggdp.accounting.profile import account
 from ggdp.calibration import calibrate_scale
 from ggdp.distributions import Gaussian, Laplace
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, PoissonSampled
 from ggdp.mechanisms.composed import Step
 from ggdp.privacy_loss.classical import PrivacyGuarantee
-from ggdp.privacy_loss.loss_cdf import LossCdf
+from ggdp.privacy_loss.custom import LossCdf
 
 __all__ = [
     "RDP",
@@ -230,7 +230,7 @@ class Composition:
         arguments.real("delta", delta, least=0.0, most=1.0)
         if self._mechanism is None:
             return 0.0, 0.0, 0.0
-        found = epsilon_at(self._mechanism, delta=delta, adjacency=self._adjacency)
+        found = account(self._mechanism, adjacency=self._adjacency).epsilon_or_infinity(delta=delta)
         return found.lower, found.estimate, found.upper
 
     def compute_delta(self, epsilon: float) -> Triple:

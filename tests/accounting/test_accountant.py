@@ -20,9 +20,8 @@ from ggdp import (
     PoissonSampled,
     epsilon,
 )
-from ggdp.accounting import questions
-from ggdp.accounting.accountant import Budget
-from ggdp.accounting.integer_search import largest_that_fits
+from ggdp.accounting.ledger.accountant import Budget
+from ggdp.accounting.profile import PrivacyProfile
 from ggdp.errors import BudgetExceededError
 from ledger_steps import COUNT, OTHER, STEP
 
@@ -38,13 +37,13 @@ def gaussian_delta(mu, epsilon):
 def calls(monkeypatch):
     """How often the engines are asked."""
     asked = []
-    real = questions.epsilon
+    real = PrivacyProfile.epsilon
 
-    def counted(mechanism, **others):
-        asked.append(mechanism)
-        return real(mechanism, **others)
+    def counted(profile, **others):
+        asked.append(profile)
+        return real(profile, **others)
 
-    monkeypatch.setattr(questions, "epsilon", counted)
+    monkeypatch.setattr(PrivacyProfile, "epsilon", counted)
     return asked
 
 
@@ -53,7 +52,7 @@ class TestRecording:
         ledger = Accountant()
         for _ in range(300):
             ledger.step(STEP)
-        ledger.step(OTHER, count=200)
+        ledger.step(OTHER, times=200)
         total = Composed([(STEP, 300), (OTHER, 200)])
         assert ledger.mechanism == total
         assert ledger.epsilon(delta=1e-6) == epsilon(total, delta=1e-6)
@@ -61,8 +60,8 @@ class TestRecording:
 
     def test_the_truth_lies_inside_for_gaussian_noise(self):
         ledger = Accountant()
-        ledger.step(AdditiveNoise(Gaussian(std=5.0)), count=30)
-        ledger.step(AdditiveNoise(Gaussian(std=2.0), sensitivity=0.5), count=4)
+        ledger.step(AdditiveNoise(Gaussian(std=5.0)), times=30)
+        ledger.step(AdditiveNoise(Gaussian(std=2.0), sensitivity=0.5), times=4)
         mu = mpmath.sqrt(mpmath.mpf(30) / 25 + mpmath.mpf(4) / 16)
         answer = ledger.epsilon(delta=1e-5)
         assert gaussian_delta(mu, answer.lower) >= 1e-5 >= gaussian_delta(mu, answer.upper)
@@ -77,7 +76,7 @@ class TestRecording:
     def test_ten_million_steps_take_one_entry(self):
         ledger = Accountant()
         for _ in range(1000):
-            ledger.step(STEP, count=10_000)
+            ledger.step(STEP, times=10_000)
         assert len(ledger) == 10**7
         assert ledger.mechanism.parts == ((STEP, 10**7),)
 
@@ -89,14 +88,14 @@ class TestRecording:
 
     def test_a_composition_is_recorded_as_its_steps(self):
         ledger = Accountant()
-        ledger.step(Composed([(STEP, 3), (COUNT, 2)]), count=5)
+        ledger.step(Composed([(STEP, 3), (COUNT, 2)]), times=5)
         assert ledger.mechanism == Composed([(STEP, 15), (COUNT, 10)])
 
     @pytest.mark.parametrize("count", [0, -1, 2.5, True, "3"])
     def test_a_count_that_is_no_count_is_refused(self, count):
         ledger = Accountant()
-        with pytest.raises(ValueError, match="count must be a whole number >= 1"):
-            ledger.step(STEP, count=count)
+        with pytest.raises(ValueError, match="times must be a whole number >= 1"):
+            ledger.step(STEP, times=count)
         assert len(ledger) == 0
 
     def test_what_the_accountant_does_not_cover_is_refused_before_it_is_recorded(self):
@@ -107,7 +106,7 @@ class TestRecording:
 
     def test_repr_names_budget_adjacency_and_counts(self):
         ledger = Accountant(epsilon=2.0, delta=1e-6, adjacency=Adjacency.REMOVE)
-        ledger.step(STEP, count=7)
+        ledger.step(STEP, times=7)
         assert repr(ledger) == (
             "<Accountant(epsilon=2.0, delta=1e-06, adjacency='remove'): 7 releases of 1 mechanisms>"
         )
@@ -116,7 +115,7 @@ class TestRecording:
 class TestAnswers:
     def test_a_question_is_computed_once_for_each_state(self, calls):
         ledger = Accountant()
-        ledger.step(STEP, count=500)
+        ledger.step(STEP, times=500)
         first = ledger.epsilon(delta=1e-6)
         assert ledger.epsilon(delta=1e-6) is first
         assert len(calls) == 1
@@ -126,7 +125,7 @@ class TestAnswers:
 
     def test_a_step_never_lowers_the_upper_bound(self):
         ledger = Accountant()
-        ledger.step(STEP, count=200)
+        ledger.step(STEP, times=200)
         uppers = []
         tiny = PoissonSampled(
             AdditiveNoise(Gaussian(std=900.0)), rate=1e-6
@@ -139,27 +138,27 @@ class TestAnswers:
 
     def test_a_wide_answer_is_not_followed_by_a_lower_one(self, monkeypatch):
         ledger = Accountant()
-        ledger.step(STEP, count=500)
+        ledger.step(STEP, times=500)
         sharp = ledger.epsilon(delta=1e-6)
         ledger = Accountant()
-        ledger.step(STEP, count=499)
+        ledger.step(STEP, times=499)
         wide = Bounds(sharp.lower * 0.9, sharp.lower, sharp.upper * 1.1, "wide")
         with monkeypatch.context() as patch:
-            patch.setattr(questions, "epsilon", lambda *_, **__: wide)
+            patch.setattr(PrivacyProfile, "epsilon", lambda *_, **__: wide)
             ledger.epsilon(delta=1e-6)
         ledger.step(STEP)
         after = ledger.epsilon(delta=1e-6)
         assert after.upper == wide.upper
         assert (after.lower, after.estimate) == (sharp.lower, sharp.estimate)
 
-    @pytest.mark.parametrize("delta", [0.0, 1e-101, 0.6, math.nan, -1.0])
+    @pytest.mark.parametrize("delta", [1e-101, 1.0, 1.6, math.nan, -1.0])
     def test_a_delta_out_of_range_is_refused_even_by_an_empty_ledger(self, delta):
         with pytest.raises(ValueError, match="delta must be"):
             Accountant().epsilon(delta=delta)
 
     def test_adjacency_reaches_the_engines(self):
         ledger = Accountant(adjacency=Adjacency.REPLACE)
-        ledger.step(AdditiveNoise(Gaussian(std=4.0)), count=20)
+        ledger.step(AdditiveNoise(Gaussian(std=4.0)), times=20)
         answer = ledger.epsilon(delta=1e-6)
         mu = 2 * mpmath.sqrt(20) / 4
         assert gaussian_delta(mu, answer.lower) >= 1e-6 >= gaussian_delta(mu, answer.upper)
@@ -169,7 +168,7 @@ class TestRemaining:
     def test_remaining_is_the_largest_count_that_fits(self):
         noise = AdditiveNoise(Gaussian(std=20.0))
         ledger = Accountant(epsilon=2.0, delta=1e-6)
-        ledger.step(noise, count=10)
+        ledger.step(noise, times=10)
         more = ledger.remaining(noise)
 
         def true_delta(count):
@@ -185,7 +184,7 @@ class TestRemaining:
 
     def test_nothing_remains_when_the_target_is_already_passed(self):
         ledger = Accountant()
-        ledger.step(STEP, count=3000)
+        ledger.step(STEP, times=3000)
         assert ledger.remaining(STEP, epsilon=1.0, delta=1e-6) == 0
 
     def test_remaining_needs_a_target(self):
@@ -197,77 +196,37 @@ class TestRemaining:
     def test_remaining_never_exceeds_what_the_accountant_counts_to(self):
         faint = PoissonSampled(AdditiveNoise(Gaussian(std=1000.0)), rate=1e-3)
         ledger = Accountant(epsilon=50.0, delta=1e-6)
-        ledger.step(faint, count=10**7 - 5)
+        ledger.step(faint, times=10**7 - 5)
         assert ledger.remaining(faint) == 5
         assert ledger.remaining(Composed(faint, times=2)) == 2
 
     def test_remaining_leaves_the_ledger_as_it_was(self):
         ledger = Accountant(epsilon=2.0, delta=1e-6)
-        ledger.step(STEP, count=100)
+        ledger.step(STEP, times=100)
         before = ledger.state_dict()
         ledger.remaining(OTHER)
         assert ledger.state_dict() == before
-
-    @pytest.mark.parametrize("root", [0, 1, 2, 3, 7, 100, 4095, 4096, 123_456, 9_999_999, 10**7])
-    @pytest.mark.parametrize("power", [0.05, 0.5, 1.0, 20.0])
-    def test_the_search_finds_every_root(self, root, power):
-        asked = []
-
-        def excess(k):
-            asked.append(k)
-            return power * math.log(k / (root + 0.5)) if k < 3 * root + 9 else math.inf
-
-        assert largest_that_fits(excess, most=10**7) == root
-        assert len(asked) == len(set(asked)) <= 60
-
-    @pytest.mark.parametrize("root", [0, 1, 2, 14, 1000, 123_456, 9_999_999])
-    @pytest.mark.parametrize(("steepness", "bias"), [(0.5, 0.0), (0.5, -2.0), (0.1, 0.6), (2.0, 0.6)])
-    def test_a_poor_plan_makes_the_search_say_less_and_not_ask_more(self, root, steepness, bias):
-        asked = []
-
-        def excess(k):
-            asked.append(k)
-            return 0.5 * math.log(k / (root + 0.5))
-
-        found = largest_that_fits(excess, 10**7, lambda k: steepness * math.log(k / (root + 0.5)) + bias)
-        assert 0.7 * root - 1 <= found <= root
-        assert len(asked) <= 5
-        if (steepness, bias) == (0.5, 0.0):
-            assert found == root
-
-    def test_a_search_that_cannot_be_certified_ends(self):
-        asked = []
-
-        def excess(k):
-            asked.append(k)
-            return math.inf
-
-        assert largest_that_fits(excess, 10**7, lambda k: 0.5 * math.log(k / 1e5)) == 0
-        assert len(asked) <= 7
-
-    def test_the_search_ends_on_a_cliff(self):
-        assert largest_that_fits(lambda k: -math.inf if k <= 54_321 else math.inf, most=10**7) == 54_321
 
 
 class TestBudget:
     def test_spend_stops_exactly_where_the_budget_ends(self):
         ledger = Accountant(epsilon=2.0, delta=1e-6)
         spent = 0
-        while ledger.can_afford(STEP, count=50):
-            ledger.spend(STEP, count=50)
+        while ledger.can_afford(STEP, times=50):
+            ledger.spend(STEP, times=50)
             spent += 50
         with pytest.raises(BudgetExceededError):
-            ledger.spend(STEP, count=50)
+            ledger.spend(STEP, times=50)
         assert len(ledger) == spent
         assert ledger.epsilon(delta=1e-6).upper <= 2.0
         assert epsilon(Composed(STEP, times=spent + 50), delta=1e-6).lower > 2.0
 
     def test_nothing_is_recorded_when_spend_raises(self):
         ledger = Accountant(epsilon=2.0, delta=1e-6)
-        ledger.spend(STEP, count=800)
+        ledger.spend(STEP, times=800)
         before, answer = ledger.state_dict(), ledger.epsilon(delta=1e-6)
         with pytest.raises(BudgetExceededError, match="nothing was recorded") as caught:
-            ledger.spend(STEP, count=1000)
+            ledger.spend(STEP, times=1000)
         assert ledger.state_dict() == before
         assert ledger.epsilon(delta=1e-6) is answer
         assert (caught.value.mechanism, caught.value.times) == (STEP, 1000)
@@ -282,9 +241,9 @@ class TestBudget:
 
     def test_can_afford_says_what_spend_does(self):
         ledger = Accountant(epsilon=1.0, delta=1e-6)
-        assert ledger.can_afford(STEP, count=100)
-        ledger.spend(STEP, count=100)
-        assert not ledger.can_afford(STEP, count=1000)
+        assert ledger.can_afford(STEP, times=100)
+        ledger.spend(STEP, times=100)
+        assert not ledger.can_afford(STEP, times=1000)
         assert len(ledger) == 100
 
     def test_pure_privacy_adds_up_to_the_last_step(self):
@@ -297,7 +256,7 @@ class TestBudget:
 
     def test_step_records_what_has_happened_even_beyond_the_budget(self):
         ledger = Accountant(epsilon=0.5, delta=1e-6)
-        ledger.step(STEP, count=1000)
+        ledger.step(STEP, times=1000)
         assert ledger.epsilon(delta=1e-6).lower > 0.5
         with pytest.raises(BudgetExceededError):
             ledger.spend(STEP)
@@ -315,7 +274,7 @@ class TestBudget:
             ({"epsilon": 1.0}, "given together"),
             ({"delta": 1e-6}, "given together"),
             ({"epsilon": -1.0, "delta": 1e-6}, "epsilon must be"),
-            ({"epsilon": 1.0, "delta": 0.7}, "delta must be"),
+            ({"epsilon": 1.0, "delta": 1.0}, "delta must be"),
             ({"epsilon": 1.0, "delta": 1e-200}, "or 0 for pure privacy"),
         ],
     )
@@ -373,7 +332,7 @@ class TestManyParts:
             step = AdditiveNoise(noise)
             if rng.random() < 0.5:
                 step = PoissonSampled(step, float(rng.uniform(0.01, 0.2)))
-            ledger.step(step, count=int(rng.integers(1, 30)))
+            ledger.step(step, times=int(rng.integers(1, 30)))
             after = [ledger.epsilon(delta=1e-6).upper, ledger.delta(epsilon=1.0).upper]
             assert all(new >= old for new, old in zip(after, before, strict=True))
             before = after
@@ -390,7 +349,7 @@ class TestManyParts:
 
     def test_a_search_among_two_mechanisms_takes_a_handful_of_accounts(self, calls):
         ledger = Accountant(epsilon=3.0, delta=1e-6)
-        ledger.step(OTHER, count=100)
+        ledger.step(OTHER, times=100)
         fits = ledger.remaining(STEP)
         assert len(calls) <= 6
         total = Composed([(OTHER, 100), (STEP, fits)])

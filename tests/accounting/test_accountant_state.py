@@ -22,8 +22,8 @@ from ledger_steps import COUNT, OTHER, STEP
 class TestState:
     def test_a_ledger_survives_json(self):
         ledger = Accountant(epsilon=2.0, delta=1e-6, adjacency=Adjacency.REMOVE)
-        ledger.spend(STEP, count=300)
-        ledger.step(AdditiveNoise(Laplace(scale=40.0), norm=math.inf), count=2)
+        ledger.spend(STEP, times=300)
+        ledger.step(AdditiveNoise(Laplace(scale=40.0), norm=math.inf), times=2)
         written = json.dumps(ledger.state_dict(), allow_nan=False)
         again = Accountant.from_state_dict(json.loads(written))
         assert again.state_dict() == ledger.state_dict()
@@ -33,8 +33,8 @@ class TestState:
 
     def test_loading_replaces_what_was_recorded(self):
         source, ledger = Accountant(), Accountant()
-        source.step(OTHER, count=90)
-        ledger.step(STEP, count=5)
+        source.step(OTHER, times=90)
+        ledger.step(STEP, times=5)
         ledger.epsilon(delta=1e-6)
         ledger.load_state_dict(source.state_dict())
         assert ledger.mechanism == Composed(OTHER, times=90)
@@ -43,7 +43,7 @@ class TestState:
     @pytest.mark.parametrize("copied", [copy.deepcopy, lambda ledger: pickle.loads(pickle.dumps(ledger))])
     def test_a_copy_is_another_ledger(self, copied):
         ledger = Accountant(epsilon=2.0, delta=1e-6)
-        ledger.step(STEP, count=5)
+        ledger.step(STEP, times=5)
         other = copied(ledger)
         other.step(STEP)
         assert (len(ledger), len(other)) == (5, 6)
@@ -52,15 +52,15 @@ class TestState:
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            ({"version": 2}, "version must be 1"),
-            ({"version": True}, "version must be 1"),
+            ({"version": 1}, "version must be 2"),
+            ({"version": True}, "version must be 2"),
             ({"kind": "list"}, "kind must be 'accountant'"),
             ({"adjacency": "swap"}, "adjacency must be one of"),
             ({"steps": {}}, "steps must be of type list"),
             ({"steps": [{"mechanism": STEP.to_dict()}]}, "step must have the fields"),
-            ({"steps": [{"mechanism": STEP.to_dict(), "count": 0}]}, "count must be a whole number"),
-            ({"steps": [{"mechanism": Composed(STEP).to_dict(), "count": 1}]}, "one release"),
-            ({"steps": [{"mechanism": STEP.to_dict(), "count": 1}] * 2}, "every mechanism once"),
+            ({"steps": [{"mechanism": STEP.to_dict(), "times": 0}]}, "times must be a whole number"),
+            ({"steps": [{"mechanism": Composed(STEP).to_dict(), "times": 1}]}, "one release"),
+            ({"steps": [{"mechanism": STEP.to_dict(), "times": 1}] * 2}, "every mechanism once"),
             ({"budget": {"epsilon": 1.0}}, "budget must have the fields"),
             ({"extra": 1}, "state must have the fields"),
         ],
@@ -83,7 +83,7 @@ class TestState:
     @pytest.mark.parametrize("damage", [None, [], {}, "x", -1, True, math.nan, [[1]]])
     def test_damage_anywhere_in_a_state_is_one_clear_error(self, damage):
         ledger = Accountant(epsilon=2.0, delta=1e-6)
-        ledger.step(AdditiveNoise(Laplace(scale=40.0), norm=2.0), count=2)
+        ledger.step(AdditiveNoise(Laplace(scale=40.0), norm=2.0), times=2)
         state = ledger.state_dict()
 
         def places(data):
@@ -105,9 +105,9 @@ class TestState:
 class TestMerge:
     def test_a_merged_ledger_costs_as_both_together(self):
         one, other = Accountant(epsilon=3.0, delta=1e-6), Accountant()
-        one.step(STEP, count=300)
-        other.step(OTHER, count=50)
-        other.step(STEP, count=100)
+        one.step(STEP, times=300)
+        other.step(OTHER, times=50)
+        other.step(STEP, times=100)
         merged = one.merge(other)
         assert merged.mechanism == Composed([(STEP, 400), (OTHER, 50)])
         assert merged.budget == one.budget

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from ggdp import AdditiveNoise, Adjacency, GeneralizedGaussian, PoissonSampled
-from ggdp.accounting import contour, lattice, rare
-from ggdp.accounting.curve import crossing
-from ggdp.accounting.cut_off import MANY, characteristic, power_units
-from ggdp.accounting.grid_law import discretize
-from ggdp.accounting.tilt import TiltPlan, saddle_for_epsilon, saddle_for_log_delta
+from ggdp.accounting.engines import contour, lattice, rare
+from ggdp.accounting.engines.curve import crossing
+from ggdp.accounting.engines.cut_off import MANY, characteristic, power_units
+from ggdp.accounting.engines.grid_law import discretize
+from ggdp.accounting.engines.tilt import TiltPlan, saddle_for_epsilon, saddle_for_log_delta
+from ggdp.accounting.steps import steps_of
 from ggdp.errors import CannotCertifyError
-from ggdp.privacy_loss.dominating import directions
 from ggdp.privacy_loss.shift_pair import ShiftPair
 
 CASES = [  # composition, delta
@@ -190,7 +190,7 @@ def test_a_line_through_many_mixed_exponents_agrees_with_the_lattice():
 def test_the_masses_of_a_grid_give_back_the_values_they_were_made_from(spacing):
     """Rounding of single masses must not add up over a fine grid: the curve is right to a few units."""
     step = PoissonSampled(AdditiveNoise(GeneralizedGaussian(1.5, 2.0)), 0.05)
-    ((pair, _),) = directions(step, Adjacency.REMOVE)[0]
+    ((pair, _),) = steps_of(step, Adjacency.REMOVE).pairs()[0]
     law = discretize(pair, spacing, -0.1, 0.6, 1e-30)
     curve, place = law.curve, len(law.mass) // 2
     with mp.workdps(40):

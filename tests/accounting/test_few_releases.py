@@ -20,9 +20,9 @@ from ggdp import (
     epsilon,
     renyi_divergence,
 )
-from ggdp.accounting import moments
-from ggdp.accounting.tilt import TiltPlan
-from ggdp.privacy_loss.dominating import directions
+from ggdp.accounting.engines import moments
+from ggdp.accounting.engines.tilt import TiltPlan
+from ggdp.accounting.steps import steps_of
 from pair_oracle import delta_of_two
 
 
@@ -34,7 +34,7 @@ def release(beta, noise_multiplier):
 def test_two_releases_with_little_noise_hold_the_integral_over_one(beta, multiplier):
     mechanism = Composed(release(beta, multiplier), 2)
     found = epsilon(mechanism, delta=1e-6)
-    ((pair, _),) = directions(mechanism, Adjacency.REMOVE)[0]
+    ((pair, _),) = steps_of(mechanism, Adjacency.REMOVE).pairs()[0]
     assert delta_of_two(pair, found.lower) >= 1e-6 * (1.0 - 1e-7)
     assert delta_of_two(pair, found.upper) <= 1e-6 * (1.0 + 1e-7)
     assert found.width <= 1e-6 * found.upper
@@ -175,7 +175,7 @@ def test_a_delta_above_a_half_is_answered(target):
 @pytest.mark.parametrize(("beta", "multiplier", "rate"), [(4.0, 0.7, 0.01), (1.5, 1.0, 0.1), (2.0, 2.0, 1.0)])
 def test_the_event_of_a_large_loss_bounds_delta_from_below(beta, multiplier, rate):
     step = release(beta, multiplier) if rate == 1.0 else PoissonSampled(release(beta, multiplier), rate)
-    ((pair, _),) = directions(step, Adjacency.REMOVE)[0]
+    ((pair, _),) = steps_of(step, Adjacency.REMOVE).pairs()[0]
     parts = ((pair, 2),)
     for eps in (0.5, 2.0):
         truth = math.log(delta_of_two(pair, eps))

@@ -19,7 +19,7 @@ from ggdp import (
     epsilon,
     privacy_curve,
 )
-from ggdp.accounting.questions import epsilon_at
+from ggdp.accounting.profile import account
 
 STEP = PoissonSampled(AdditiveNoise(GeneralizedGaussian(1.5, 2.0)), rate=0.05)
 
@@ -116,7 +116,7 @@ def test_bounds_out_of_order_cannot_be_made():
 
 @pytest.mark.parametrize("target", [0.5, 0.500001, 0.7, 0.95, 0.9999])
 def test_epsilon_at_a_delta_above_a_half_is_where_the_closed_form_says(target):
-    answer = epsilon_at(AdditiveNoise(Gaussian(std=0.1)), delta=target)
+    answer = account(AdditiveNoise(Gaussian(std=0.1))).epsilon_or_infinity(delta=target)
     with mpmath.workdps(40):
         mu = 1 / mpmath.mpf(Gaussian(std=0.1).std)
 
@@ -130,20 +130,24 @@ def test_epsilon_at_a_delta_above_a_half_is_where_the_closed_form_says(target):
 
 def test_epsilon_at_the_ends_of_delta_is_the_largest_loss_and_nothing():
     laplace = Composed(AdditiveNoise(Laplace(scale=4.0)), times=3)
-    assert epsilon_at(laplace, delta=0.0).upper == pytest.approx(0.75, rel=1e-13)
-    assert epsilon_at(laplace, delta=1e-200).upper == pytest.approx(0.75, rel=1e-13)
-    assert epsilon_at(laplace, delta=1.0).upper == epsilon_at(laplace, delta=0.6).upper == 0.0
-    assert epsilon_at(STEP, delta=0.0).upper == math.inf
-    assert epsilon_at(laplace, delta=1e-6) == epsilon(laplace, delta=1e-6)
+    assert account(laplace).epsilon_or_infinity(delta=0.0).upper == pytest.approx(0.75, rel=1e-13)
+    assert account(laplace).epsilon_or_infinity(delta=1e-200).upper == pytest.approx(0.75, rel=1e-13)
+    assert (
+        account(laplace).epsilon_or_infinity(delta=1.0).upper
+        == account(laplace).epsilon_or_infinity(delta=0.6).upper
+        == 0.0
+    )
+    assert account(STEP).epsilon_or_infinity(delta=0.0).upper == math.inf
+    assert account(laplace).epsilon_or_infinity(delta=1e-6) == epsilon(laplace, delta=1e-6)
 
 
 def test_epsilon_at_is_infinite_above_and_finite_below_where_it_is_more_than_is_computed():
     much = Composed(AdditiveNoise(GeneralizedGaussian.from_noise_multiplier(3.0, 0.02, 1.0)), times=100)
-    answer = epsilon_at(much, delta=1e-6)
+    answer = account(much).epsilon_or_infinity(delta=1e-6)
     assert answer.lower <= 2000.0 < answer.upper == math.inf
     lost = Composed(OutcomeProbabilities((0.6, 0.4), (0.0, 1.0)), times=2)  # 0.84 of the losses are infinite
-    assert epsilon_at(lost, delta=0.8).upper == math.inf
-    assert epsilon_at(lost, delta=0.85).upper < 2.0
+    assert account(lost).epsilon_or_infinity(delta=0.8).upper == math.inf
+    assert account(lost).epsilon_or_infinity(delta=0.85).upper < 2.0
 
 
 def test_delta_just_below_the_largest_loss_is_next_to_nothing():

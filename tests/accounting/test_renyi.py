@@ -18,9 +18,9 @@ from ggdp import (
     epsilon,
     renyi_divergence,
 )
-from ggdp.accounting.renyi import sampled_gains, worst_step_gains
-from ggdp.accounting.renyi_conversion import RenyiSteps
-from ggdp.privacy_loss.dominating import directions
+from ggdp.accounting.steps import steps_of
+from ggdp.accounting.vectors.renyi import sampled_gains, worst_step_gains
+from ggdp.accounting.vectors.renyi_conversion import RenyiSteps
 from ggdp.privacy_loss.worst_split import ORDERS
 
 
@@ -109,7 +109,7 @@ def test_gaussian_epsilon_is_that_of_dp_accounting_or_better(rate, steps, noise_
     event = accounting.GaussianDpEvent(noise_multiplier)
     peer.compose(accounting.PoissonSampledDpEvent(rate, event) if rate < 1 else event, steps)
     step = AdditiveNoise(Gaussian(noise_multiplier))
-    gains = worst_step_gains(step, rate, Adjacency.ADD_REMOVE)
+    gains = worst_step_gains(step, rate)
     ours = RenyiSteps(((gains, rate, steps),)).epsilon(math.log(1e-6))
     assert ours <= peer.get_epsilon(1e-6) * 1.003
 
@@ -118,7 +118,7 @@ def test_gaussian_epsilon_is_that_of_dp_accounting_or_better(rate, steps, noise_
 @pytest.mark.parametrize("beta", [1.3, 1.9, 3.0])
 def test_the_conversion_is_above_the_exact_epsilon_and_where_rates_are_usual_not_far(rate, beta):
     step = AdditiveNoise(GeneralizedGaussian(beta, 2.0))
-    steps = RenyiSteps(((worst_step_gains(step, rate, Adjacency.ADD_REMOVE), rate, 5000),))
+    steps = RenyiSteps(((worst_step_gains(step, rate), rate, 5000),))
     exact = epsilon(Composed(PoissonSampled(step, rate), times=5000), delta=1e-7)
     bound = steps.epsilon(math.log(1e-7))
     assert exact.lower <= bound
@@ -129,13 +129,13 @@ def test_the_conversion_is_above_the_exact_epsilon_and_where_rates_are_usual_not
 
 def test_leaving_rare_losses_out_helps_at_small_rates():
     step = AdditiveNoise(GeneralizedGaussian(1.9, math.sqrt(2.0)))
-    gains = worst_step_gains(step, 0.001, Adjacency.ADD_REMOVE)
+    gains = worst_step_gains(step, 0.001)
     exact = epsilon(Composed(PoissonSampled(step, 0.001), times=10_000), delta=1e-6)
     assert exact.upper <= RenyiSteps(((gains, 0.001, 10_000),)).epsilon(math.log(1e-6)) <= 1.1 * exact.upper
 
 
 def test_sampling_helps_at_every_order():
-    gains = worst_step_gains(AdditiveNoise(GeneralizedGaussian(1.5, 2.0)), 0.1, Adjacency.ADD_REMOVE)
+    gains = worst_step_gains(AdditiveNoise(GeneralizedGaussian(1.5, 2.0)), 0.1)
     sampled = sampled_gains(gains, 0.1)
     usable = np.isfinite(sampled) & np.isfinite(gains)
     whole = usable & (np.arange(len(gains)) > 20)
@@ -176,9 +176,7 @@ def test_replacing_a_sampled_record_never_diverges_more_than_the_bound(beta, rat
 
 @pytest.mark.parametrize(("beta", "scale"), [(1.5, 1.0), (3.0, 1.0), (4.0, 1.2)])
 def test_sampled_gains_bound_every_order_of_the_list_up_to_three(beta, scale):
-    found = sampled_gains(
-        worst_step_gains(AdditiveNoise(GeneralizedGaussian(beta, scale)), 0.05, Adjacency.REMOVE), 0.05
-    )
+    found = sampled_gains(worst_step_gains(AdditiveNoise(GeneralizedGaussian(beta, scale)), 0.05), 0.05)
     for order, gain in zip(ORDERS, found, strict=True):
         if order <= 3.0 and math.isfinite(gain):
             exact = (order - 1.0) * sampled_by_quadrature(beta, scale, 0.05, order, Adjacency.REMOVE)
@@ -188,8 +186,8 @@ def test_sampled_gains_bound_every_order_of_the_list_up_to_three(beta, scale):
 @pytest.mark.parametrize(("std", "times", "last"), [(10.0, 100, 5), (10.0, 100, 30), (4.0, 40, 8)])
 def test_last_steps_known_exactly_bring_renyi_divergences_nearer_to_the_truth(std, times, last):
     step = AdditiveNoise(Gaussian(std=std))
-    gain = worst_step_gains(step, 1.0, Adjacency.REMOVE)
-    known = directions(Composed(step, times=last), Adjacency.REMOVE)[0]
+    gain = worst_step_gains(step, 1.0)
+    known = steps_of(Composed(step, times=last), Adjacency.REMOVE).pairs()[0]
     truth = epsilon(Composed(step, times=times), delta=1e-5, adjacency=Adjacency.REMOVE)
     plain = RenyiSteps(((gain, 1.0, times),)).epsilon(math.log(1e-5))
     smoothed = RenyiSteps(((gain, 1.0, times - last),)).epsilon_before(known, math.log(1e-5))

@@ -17,7 +17,7 @@ from ggdp import (
     delta,
     epsilon,
 )
-from ggdp.privacy_loss.dominating import directions
+from ggdp.accounting.steps import steps_of
 from pair_oracle import delta_of_two
 
 
@@ -60,7 +60,7 @@ def test_two_releases_hold_an_integral_over_one(beta, scale, rate):
     step = AdditiveNoise(GeneralizedGaussian(beta, scale))
     mechanism = Composed(PoissonSampled(step, rate) if rate < 1.0 else step, times=2)
     for adjacency in (Adjacency.REMOVE, Adjacency.ADD, Adjacency.REPLACE):
-        ((pair, _),) = directions(mechanism, adjacency)[0]
+        ((pair, _),) = steps_of(mechanism, adjacency).pairs()[0]
         point = 0.4 * min(pair.supremum, 2.0)
         answer = delta(mechanism, epsilon=point, adjacency=adjacency)
         truth = delta_of_two(pair, point)

@@ -22,6 +22,7 @@ from ggdp import (
     calibrate_steps,
     delta,
     epsilon,
+    estimate_scale,
 )
 from vector_noise import DELTA, noise
 
@@ -244,22 +245,18 @@ def test_the_scan_finds_more_than_one_coordinate_where_splits_cost_more():
     assert scanned > epsilon(step, delta=DELTA, method="one-coordinate").value + 0.1
 
 
-def test_calibration_takes_vectors_but_estimates_only_on_request():
+def test_calibration_takes_vectors_and_an_estimate_is_asked_for_by_name():
     found = calibrate_scale(beta=1.5, epsilon=2.0, delta=DELTA, dimension=100)
     assert found.achieved.upper <= 2.0
     assert found.step.dimension == 100
     assert found.scale > calibrate_scale(beta=1.5, epsilon=2.0, delta=DELTA).scale
-    with pytest.raises(ValueError, match="allow_estimate"):
-        calibrate_scale(beta=1.5, epsilon=2.0, delta=DELTA, dimension=100, method="scanned")
-    estimated = calibrate_scale(
-        beta=1.5, epsilon=2.0, delta=DELTA, dimension=100, method="one-coordinate", allow_estimate=True
-    )
+    estimated = estimate_scale(beta=1.5, epsilon=2.0, delta=DELTA, dimension=100, method="one-coordinate")
     assert isinstance(estimated.achieved, Estimate)
     assert estimated.achieved.value == pytest.approx(2.0, rel=1e-6)
     matched = calibrate_scale(beta=1.5, epsilon=2.0, delta=DELTA, dimension=100, norm="matched")
     assert matched.scale == pytest.approx(estimated.step.noise.scale, rel=1e-6)
     steps = calibrate_steps(
-        PoissonSampled(AdditiveNoise(noise(1.5), dimension=50), 0.01), epsilon=1.0, delta=DELTA
+        beta=1.5, scale=noise(1.5).scale, dimension=50, rate=0.01, epsilon=1.0, delta=DELTA
     )
     assert steps.achieved.upper <= 1.0
 
@@ -268,7 +265,7 @@ def test_a_ledger_keeps_vectors_within_their_budget():
     step = PoissonSampled(AdditiveNoise(noise(1.5), dimension=math.inf), 0.01)
     ledger = Accountant(epsilon=1.0, delta=DELTA)
     most = ledger.remaining(step)
-    ledger.spend(step, count=most)
+    ledger.spend(step, times=most)
     assert ledger.epsilon(delta=DELTA).upper <= 1.0
     assert not ledger.can_afford(step)
     # Laplace noise in the l_2 norm: pure epsilon is that of the l_1 norm, sqrt(d) times larger

@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from ggdp.reporting.example_data import READERS_BY_BRANCH, VOTES_BY_NAME
+from ggdp.cli.demo import READERS_BY_BRANCH, VOTES_BY_NAME
 
 
 @pytest.fixture

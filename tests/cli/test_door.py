@@ -11,15 +11,17 @@ import signal
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 import pytest
 import typer
 
-from ggdp import cli, version
-from ggdp.reproduction.experiment import EXTRAS
+from ggdp import __version__, cli
+from ggdp.cli.output import EXTRAS
 
-COMMANDS = sorted(typer.main.get_command(cli.app).commands)
+PROJECT = Path(__file__).parents[2] / "pyproject.toml"
+COMMANDS = sorted(typer.main.get_command(cli.app).list_commands(None))
 
 
 @pytest.mark.parametrize(
@@ -73,8 +75,71 @@ def test_help_lists_every_command(ggdp, arguments):
         assert re.search(rf"^  {command} ", done.out, re.MULTILINE)
 
 
+def test_the_installed_commands_of_other_packages_are_those_that_the_project_declares():
+    declared = tomllib.loads(PROJECT.read_text())["project"]["entry-points"][cli.GUESTS]
+    installed = {point.name: point.value for point in entry_points(group=cli.GUESTS)}
+    assert declared.items() <= installed.items(), "the installed metadata is old: install ggdp again"
+    assert set(declared) == {"audit", "reproduce", "train"} <= set(COMMANDS)
+
+
+def loaded_by(*arguments):
+    """The modules that a command has imported when it ends, in a process of its own."""
+    code = f"""
+import sys
+from ggdp.cli import main
+try:
+    main({arguments!r})
+finally:
+    print(*sys.modules, file=sys.stderr)"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.split())
+
+
+def test_no_command_waits_for_those_of_other_packages_and_help_loads_nothing_heavy():
+    own = loaded_by("epsilon", "--beta", "2", "--scale", "3", "--delta", "1e-6", "--json")
+    assert "ggdp.cli.privacy" in own
+    assert not any(name.startswith("ggdp_paper") for name in own)
+    listed = loaded_by("--help")
+    assert "ggdp_paper.cli.train" in listed
+    assert not listed & {"torch", "matplotlib", "joblib", "sklearn", "scipy.stats", "pandas"}
+
+
+def test_a_command_that_cannot_be_imported_is_listed_and_refused_in_one_line(ggdp, monkeypatch):
+    away = EntryPoint("train", "not_there.cli:train", cli.GUESTS)
+    without = EntryPoint("audit", "ggdp.cli.output:audit", cli.GUESTS)
+    monkeypatch.setattr(cli, "entry_points", lambda group: [away, without])
+    listed = ggdp("--help")
+    assert listed.code == 0
+    assert re.search(r"^  train +Not available here: not_there cannot be imported", listed.out, re.MULTILINE)
+    done = ggdp("train", "--beta", "2", "more")
+    assert (done.code, done.out) == (2, "")
+    told = "train is a command of not_there, which cannot be imported here (No module named 'not_there')"
+    assert done.err == f"ggdp: {told}; install not_there again\n"
+    assert "audit is a command of ggdp, which cannot be imported here" in ggdp("audit").err
+
+
+def test_a_package_can_add_a_command_and_replace_none(ggdp, monkeypatch):
+    added = EntryPoint("sentence", "ggdp.cli.output:json_line", cli.GUESTS)
+    taken = EntryPoint("noise", "not_there:noise", cli.GUESTS)
+    monkeypatch.setattr(cli, "entry_points", lambda group: [added, taken])
+    monkeypatch.setattr("ggdp.cli.output.json_line", lambda: typer.echo("hello"))
+    assert ggdp("sentence").out == "hello\n"
+    assert ggdp("noise", "--beta", "2", "--scale", "1").code == 0
+
+
+def test_where_no_package_adds_commands_an_unknown_one_says_so(ggdp, monkeypatch):
+    monkeypatch.setattr(cli, "entry_points", lambda group: [])
+    done = ggdp("train", "--beta", "2")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "No such command 'train'" in done.err
+    assert "no installed package adds any; if ggdp itself should, install it again" in done.err
+    assert ggdp("--help").code == 0
+
+
 def test_version_is_printed(ggdp):
-    assert ggdp("--version").out == f"ggdp {version()}\n"
+    assert ggdp("--version").out == f"ggdp {__version__}\n"
 
 
 def test_the_help_of_release_says_that_seeded_noise_is_not_private(ggdp):
@@ -196,7 +261,7 @@ def test_what_is_missing_is_named_at_once_with_the_one_extra_that_brings_it(ggdp
 
 
 def test_the_extras_bring_what_the_commands_say_they_bring():
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    project = tomllib.loads(PROJECT.read_text())["project"]
     names = {"scikit-learn": "sklearn"}
 
     def brought(extra):

@@ -121,13 +121,13 @@ def test_calibrate_finds_the_scale_of_the_library(answer):
 
 
 def test_calibrate_finds_steps_and_rates_too(answer):
-    noise = AdditiveNoise(GeneralizedGaussian(1.5, MULTIPLIER))
+    noise = {"beta": 1.5, "scale": MULTIPLIER}
     steps = answer(
         "calibrate --for steps --beta 1.5 --epsilon 2 --delta 1e-6 --noise-multiplier 2 --rate 0.05"
     )
-    assert steps["steps"] == library_steps(PoissonSampled(noise, 0.05), epsilon=2.0, delta=1e-6).steps
+    assert steps["steps"] == library_steps(**noise, rate=0.05, epsilon=2.0, delta=1e-6).steps
     rate = answer("calibrate --for rate --beta 1.5 --epsilon 2 --delta 1e-6 --noise-multiplier 2 --steps 900")
-    assert rate["rate"] == library_rate(noise, epsilon=2.0, delta=1e-6, steps=900).rate
+    assert rate["rate"] == library_rate(**noise, epsilon=2.0, delta=1e-6, steps=900).rate
 
 
 def test_curve_holds_epsilon_at_evenly_spaced_logarithms_of_delta(answer):
@@ -202,7 +202,7 @@ def test_a_picture_is_written_and_named_below_the_table_and_json_is_still_alone_
     [
         ("epsilon --beta 0.5 --scale 1 --delta 1e-6", "--beta must be a number in [1, 32], got 0.5"),
         ("epsilon --beta 2 --delta 1e-6", "exactly one of --scale, --noise-multiplier, --std must be given"),
-        ("epsilon --beta 2 --scale 1 --delta 0", "--delta must be a number in (0, 1), got 0.0"),
+        ("epsilon --beta 2 --scale 1 --delta 0", "--delta must be positive for this mechanism, got 0"),
         ("epsilon --beta 2 --scale 1 --delta 1e-200", "--delta must be a number in [1e-100, 1), got 1e-200"),
         ("epsilon --beta 2 --scale 1 --delta 1e-6 --steps 0", "--steps must be a whole number >= 1, got 0"),
         ("epsilon --beta 2 --scale 1 --delta 1e-6 --rate 2", "--rate must be a number in (0, 1], got 2.0"),

@@ -8,8 +8,8 @@ import stat
 
 import pytest
 
-from ggdp.reporting.privacy_records import record_of
-from ggdp.reporting.training_record import CHOICE_CAVEAT
+from ggdp.reporting.records import record_of
+from ggdp.reporting.training_report import CHOICE_CAVEAT
 
 NASTY = "<script>alert('x')</script>"
 

@@ -35,7 +35,7 @@ DESCRIBED = [
 
 
 @pytest.mark.parametrize("mechanism", DESCRIBED, ids=lambda one: type(one).__name__)
-def test_described_mechanisms_that_are_plain_data_survive_json(mechanism):
+def test_custom_mechanisms_that_are_plain_data_survive_json(mechanism):
     sampled = Composed([(PoissonSampled(mechanism, 0.1), 7), (STEP, 2), (mechanism, 1)])
     for one in (mechanism, sampled):
         assert type(one).from_dict(json.loads(json.dumps(one.to_dict(), allow_nan=False))) == one

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ggdp import AdditiveNoise, Adjacency, Composed, GeneralizedGaussian, PoissonSampled
-from ggdp.privacy_loss.dominating import directions
+from ggdp.accounting.steps import steps_of
 from ggdp.privacy_loss.hockey_stick import hockey_stick
 from ggdp.privacy_loss.shift_pair import ShiftPair
 
@@ -59,12 +59,12 @@ def test_smaller_records_are_dominated_in_both_directions(beta):
 
 def test_directions_are_composed_apart_and_equal_ones_once():
     step = AdditiveNoise(GeneralizedGaussian(1.5, 2.0))
-    assert directions(step, Adjacency.ADD_REMOVE) == [((ShiftPair(1.5, 0.5, 0.0, 1.0), 1),)]
+    assert steps_of(step, Adjacency.ADD_REMOVE).pairs() == [((ShiftPair(1.5, 0.5, 0.0, 1.0), 1),)]
     sampled = Composed(PoissonSampled(step, 0.1), times=7)
-    remove, add = directions(sampled, Adjacency.ADD_REMOVE)
+    remove, add = steps_of(sampled, Adjacency.ADD_REMOVE).pairs()
     assert remove == ((ShiftPair(1.5, 0.5, 0.0, 0.1), 7),)
     assert add == ((ShiftPair(1.5, 0.0, -0.5, 0.1), 7),)
-    assert directions(step, Adjacency.REPLACE) == [((ShiftPair(1.5, 1.0, 0.0, 1.0), 1),)]
+    assert steps_of(step, Adjacency.REPLACE).pairs() == [((ShiftPair(1.5, 1.0, 0.0, 1.0), 1),)]
 
 
 def test_settings_beyond_the_declared_ranges_are_refused_by_name():
@@ -75,4 +75,4 @@ def test_settings_beyond_the_declared_ranges_are_refused_by_name():
         (Composed(AdditiveNoise(GeneralizedGaussian(2.0, 2.0)), times=10**8), "times"),
     ]:
         with pytest.raises(ValueError, match=name):
-            directions(mechanism, Adjacency.REMOVE)
+            steps_of(mechanism, Adjacency.REMOVE).pairs()

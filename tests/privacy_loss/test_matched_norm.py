@@ -10,9 +10,14 @@ import pytest
 
 from ggdp import AdditiveNoise, GeneralizedGaussian, delta
 from ggdp.mechanisms.additive_noise import matched_exponent
-from ggdp.privacy_loss.matched_norm import _rest, domination, own_norm_stretch, verify_matched_norm
-from ggdp.privacy_loss.score_cover import Cover
-from ggdp.privacy_loss.score_law import ScoreLaw
+from ggdp.privacy_loss.matched_norm import (
+    Cover,
+    ScoreLaw,
+    _rest,
+    domination,
+    own_norm_stretch,
+    verify_matched_norm,
+)
 
 
 def stop_loss_by_mpmath(beta, ratio, threshold):

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from ggdp import AdditiveNoise, Adjacency, Gaussian, delta
-from ggdp.reporting.detection_figure import detection_figure
+from ggdp.reporting.figures import detection_figure
 from ggdp.reporting.guarantee import Guarantee
 
 RATES = np.linspace(0.0, 1.0, 101)

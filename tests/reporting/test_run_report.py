@@ -9,13 +9,13 @@ import pytest
 
 from ggdp import AdditiveNoise, Adjacency, Bounds, GeneralizedGaussian
 from ggdp.calibration import Calibrated
-from ggdp.reporting.noise_facts import noise_facts
-from ggdp.reporting.privacy_records import (
+from ggdp.reporting.records import (
     Run,
     calibration_record,
     curve_record,
     delta_record,
     epsilon_record,
+    noise_facts,
     record_of,
 )
 from ggdp.reporting.run_report import reports_of
@@ -336,6 +336,13 @@ def test_an_audit_that_contradicts_its_claim_warns_and_never_guarantees():
     failed = damaged(AUDITED, ("noise_check", "tests", 0, "p_value"), 1e-9)
     failed = damaged(failed, ("noise_check", "passed"), False)
     assert "FAILED: tails (everywhere)" in report_of(failed, "audit").warnings[0]
+
+
+def test_a_test_named_like_a_setting_does_not_hide_it():
+    named = damaged(AUDITED, ("noise_check", "tests", 0, "name"), "sampling rate")
+    settings = report_of(named, "audit").settings
+    assert settings["sampling rate"] == "0.1 (Poisson)"
+    assert settings["test: sampling rate"] == "p = 0.5, everywhere"
 
 
 @pytest.mark.parametrize("path", [("is_consistent",), ("noise_check", "passed")])

@@ -103,7 +103,7 @@ def test_accuracy_counts_the_answered_only():
 
 @pytest.mark.parametrize("beta", [1.5, 2.0, 3.0])
 def test_calibrated_noise_is_private_and_a_little_less_is_not(beta):
-    aggregator = calibrate_ggnmax(beta=beta, epsilon=2.0, delta=1e-5, queries=300)
+    aggregator = calibrate_ggnmax(beta=beta, epsilon=2.0, delta=1e-5, times=300)
     assert epsilon(aggregator.mechanism(300, 300), delta=1e-5).upper <= 2.0
     less = GGNMax(GeneralizedGaussian(beta, 0.9999 * aggregator.noise.scale))
     assert epsilon(less.mechanism(300, 300), delta=1e-5).lower > 2.0
@@ -111,7 +111,7 @@ def test_calibrated_noise_is_private_and_a_little_less_is_not(beta):
 
 def test_a_calibrated_check_keeps_its_ratio_and_its_budget():
     aggregator = calibrate_confident_ggnmax(
-        beta=1.5, epsilon=2.0, delta=1e-5, queries=300, threshold=200, most_answers=100, noise_ratio=3.0
+        beta=1.5, epsilon=2.0, delta=1e-5, times=300, threshold=200, most_answers=100, noise_ratio=3.0
     )
     assert aggregator.threshold_noise.scale == pytest.approx(3.0 * aggregator.noise.scale)
     assert 1.999 < epsilon(aggregator.mechanism(300, 100), delta=1e-5).upper <= 2.0
@@ -120,7 +120,7 @@ def test_a_calibrated_check_keeps_its_ratio_and_its_budget():
 def test_allowing_fewer_answers_needs_less_noise():
     def scale(most_answers):
         return calibrate_confident_ggnmax(
-            beta=2.0, epsilon=2.0, delta=1e-5, queries=300, threshold=200, most_answers=most_answers
+            beta=2.0, epsilon=2.0, delta=1e-5, times=300, threshold=200, most_answers=most_answers
         ).noise.scale
 
     assert scale(50) < scale(150) < scale(None)
@@ -129,15 +129,15 @@ def test_allowing_fewer_answers_needs_less_noise():
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"beta": 1.0, "epsilon": 300.0, "queries": 1}, "more than so few queries can use"),
-        ({"epsilon": 1e-3, "queries": 100_000}, "cannot be met for so many queries"),
-        ({"queries": 0}, "queries must be a whole number >= 1"),
+        ({"beta": 1.0, "epsilon": 300.0, "times": 1}, "more than so few queries can use"),
+        ({"epsilon": 1e-3, "times": 100_000}, "cannot be met for so many queries"),
+        ({"times": 0}, "times must be a whole number >= 1"),
         ({"delta": 0.0}, "delta must be"),
     ],
 )
 def test_budgets_that_cannot_be_met_or_used_are_refused(changed, message):
     with pytest.raises(ValueError, match=message):
-        calibrate_ggnmax(**{"beta": 2.0, "epsilon": 1.0, "delta": 1e-5, "queries": 10, **changed})
+        calibrate_ggnmax(**{"beta": 2.0, "epsilon": 1.0, "delta": 1e-5, "times": 10, **changed})
 
 
 def test_arguments_are_checked():

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data-dependent epsilons: Theorem 6 against outcomes, and the published analysis redone in mpmath."""
+"""Data-dependent epsilons: Theorem 6 against outcomes, the published analysis redone in mpmath, and the Renyi
+divergences behind them."""
 
 import itertools
+import math
 
 import mpmath
 import numpy as np
 import pytest
 
-from ggdp import Adjacency, Bounds, Estimate, Gaussian, GeneralizedGaussian, epsilon
+from ggdp import Adjacency, Bounds, Estimate, Gaussian, GeneralizedGaussian, Laplace, epsilon
 from ggdp.selection import (
     Analysis,
     ConfidentGGNMax,
@@ -16,8 +18,7 @@ from ggdp.selection import (
     data_dependent_epsilon,
     win_probabilities,
 )
-from ggdp.selection.data_dependent import ORDERS, theorem6
-from ggdp.selection.shift_renyi import shift_renyi
+from ggdp.selection.data_dependent import ORDERS, shift_divergence, theorem6
 from shipped_votes import shipped
 
 VOTES, _ = shipped()
@@ -82,7 +83,7 @@ def test_theorem6_bounds_the_divergence_of_the_outcomes_themselves(beta):
     here = win_probabilities(counts, noise)
     log_q = np.log([here[1:].sum()])
     high = np.array([2.5, 4.0, 8.0, 20.0])
-    divergences = 2.0 * shift_renyi(noise, high)
+    divergences = 2.0 * shift_divergence(noise, high)
     orders = np.array([1.5, 2.0])
     worst = np.zeros(2)
     for up, down in itertools.permutations(range(3), 2):
@@ -123,7 +124,7 @@ def test_unanimous_votes_cost_almost_nothing_and_split_votes_the_full_price():
 def test_other_exponents_are_charged_at_most_their_data_independent_renyi_price(beta):
     noise = GeneralizedGaussian.from_std(beta, 40.0)
     order = ORDERS
-    full = len(VOTES) * 2.0 * shift_renyi(noise, order)
+    full = len(VOTES) * 2.0 * shift_divergence(noise, order)
     full = full + np.log1p(-1 / order) - (np.log(1e-5) + np.log(order)) / (order - 1)
     assert 0.0 < data_dependent_epsilon(VOTES, noise, delta=1e-5).value < full.min()
 
@@ -176,3 +177,62 @@ def test_wrong_arguments_are_refused(changed, message):
     arguments = {"noise": Gaussian(40.0), "delta": 1e-5, **changed}
     with pytest.raises(ValueError, match=message):
         data_dependent_epsilon(VOTES, arguments.pop("noise"), **arguments)
+
+
+def orders_up_to(most, count):
+    return 1.0 + np.geomspace(0.1, most - 1.0, count)
+
+
+def exact_divergence(beta, distance_over_scale, order):
+    with mpmath.workdps(30):
+        b, s, m = mpmath.mpf(beta), mpmath.mpf(distance_over_scale), mpmath.mpf(order)
+        ratio = (1 - 1 / m) ** (1 / (b - 1))
+        peak = s * ratio / (1 - ratio)
+
+        def exponent(u):
+            return -m * abs(u) ** b + (m - 1) * abs(u - s) ** b
+
+        top = exponent(-peak)
+        ends = sorted(
+            [-peak - 40 ** (1 / b) * 2, -peak - 1, -peak, mpmath.mpf(0), s, s + 1, s + 60 ** (1 / b)]
+        )
+        mass = mpmath.quad(lambda u: mpmath.exp(exponent(u) - top), ends)
+        return float((mpmath.log(mass / (2 * mpmath.gamma(1 + 1 / b))) + top) / (m - 1))
+
+
+@pytest.mark.parametrize("beta", [1.05, 1.5, 3.0])
+@pytest.mark.parametrize(("distance", "order"), [(1.0, 1.1), (1.0, 30.0), (0.02, 3.0), (0.02, 1000.0)])
+def test_the_divergence_is_that_of_mpmath(beta, distance, order):
+    found = shift_divergence(GeneralizedGaussian(beta, 1.0 / distance), np.array([order]))[0]
+    assert found == pytest.approx(exact_divergence(beta, distance, order), rel=1e-9)
+
+
+@pytest.mark.parametrize("std", [0.5, 7.0, 150.0])
+def test_quadrature_meets_the_closed_form_of_the_gaussian(std):
+    orders = orders_up_to(60.0 * std, 60)
+    nearly = GeneralizedGaussian(math.nextafter(2.0, 3.0), Gaussian(std).scale)
+    np.testing.assert_allclose(shift_divergence(nearly, orders), orders / (2.0 * std**2), rtol=1e-8)
+
+
+def test_quadrature_meets_the_closed_form_of_laplace():
+    orders = orders_up_to(500.0, 40)
+    nearly = shift_divergence(GeneralizedGaussian(1.0 + 1e-7, 3.0), orders)
+    np.testing.assert_allclose(nearly, shift_divergence(Laplace(3.0), orders), rtol=1e-5)
+
+
+def test_the_divergence_of_laplace_stays_below_its_pure_epsilon():
+    found = shift_divergence(Laplace(3.0), orders_up_to(1e6, 100))
+    assert np.all(found <= 1.0 / 3.0)
+    assert found[-1] == pytest.approx(1.0 / 3.0, rel=1e-5)
+
+
+@pytest.mark.parametrize("beta", [1.0, 1.2, 2.0, 5.0])
+def test_the_divergence_rises_with_order_and_distance(beta):
+    orders = orders_up_to(30.0, 80)
+    near, far = (shift_divergence(GeneralizedGaussian(beta, scale), orders) for scale in (10.0, 5.0))
+    assert np.all(np.diff(near) > 0.0)
+    assert np.all(far > near)
+
+
+def test_an_order_too_high_to_compute_is_infinite_rather_than_wrong():
+    assert shift_divergence(GeneralizedGaussian(8.0, 1.0), np.array([1000.0]))[0] == np.inf

@@ -78,7 +78,7 @@ def test_replacing_a_record_retrains_one_teacher_only():
 @pytest.mark.parametrize(("beta", "least"), [(1.5, 0.6), (2.0, 0.6)])
 def test_the_pipeline_teaches_a_student_within_its_budget(beta, least):
     X, y = digits()
-    aggregator = calibrate_ggnmax(beta=beta, epsilon=10.0, delta=1e-5, queries=200)
+    aggregator = calibrate_ggnmax(beta=beta, epsilon=10.0, delta=1e-5, times=200)
     run = run_pate(
         teachers(), aggregator, CLASSIFIER, X[1000:1200], delta=1e-5, rng=np.random.default_rng(11)
     )

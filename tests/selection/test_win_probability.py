@@ -11,7 +11,7 @@ from scipy import integrate, stats
 
 from ggdp import Gaussian, GeneralizedGaussian, Laplace, noisy_argmax
 from ggdp.selection import hardmax_utility, log_plurality_loss, win_probabilities
-from ggdp.selection.tabulated_law import tabulated
+from ggdp.selection.win_probability import tabulated
 
 NOISES = [(1.0, 4.0), (1.07, 9.0), (1.5, 3.0), (2.0, 7.0), (2.6, 5.0), (4.0, 12.0), (7.5, 10.0)]
 

@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What many releases cost: two engines that check each other, and the questions asked of them."""
+"""What many releases cost: `account` builds a privacy profile, which answers epsilon and delta."""
 
-from ggdp.accounting.accountant import Accountant, Budget
 from ggdp.accounting.bounds import Bounds, ErrorLedger, Estimate
-from ggdp.accounting.dp_events import from_dp_event, to_dp_event
-from ggdp.accounting.opacus_history import from_opacus_state_dict
-from ggdp.accounting.questions import delta, epsilon, privacy_curve
-from ggdp.accounting.renyi import renyi_divergence
-from ggdp.accounting.sampled import SampledEstimate, loss_sampler, sampled_delta, sampled_epsilon
+from ggdp.accounting.formats.dp_events import from_dp_event, to_dp_event
+from ggdp.accounting.formats.opacus_history import from_opacus_state_dict
+from ggdp.accounting.ledger.accountant import Accountant, Budget
+from ggdp.accounting.monte_carlo import (
+    MonteCarloEstimate,
+    loss_sampler,
+    monte_carlo_delta,
+    monte_carlo_epsilon,
+)
+from ggdp.accounting.profile import PrivacyProfile, account, delta, epsilon, privacy_curve
+from ggdp.accounting.vectors.renyi import renyi_divergence
 from ggdp.errors import BudgetExceededError
 
 __all__ = [
@@ -17,15 +22,17 @@ __all__ = [
     "BudgetExceededError",
     "ErrorLedger",
     "Estimate",
-    "SampledEstimate",
+    "MonteCarloEstimate",
+    "PrivacyProfile",
+    "account",
     "delta",
     "epsilon",
     "from_dp_event",
     "from_opacus_state_dict",
     "loss_sampler",
+    "monte_carlo_delta",
+    "monte_carlo_epsilon",
     "privacy_curve",
     "renyi_divergence",
-    "sampled_delta",
-    "sampled_epsilon",
     "to_dp_event",
 ]

@@ -63,6 +63,13 @@ class Bounds:
         return 0.0 if self.lower == self.upper else self.upper - self.lower
 
     @staticmethod
+    def intersection(one: "Bounds", other: "Bounds") -> "Bounds":
+        """What two certified answers to the same question say together; the first one's words on a tie."""
+        head = one if one.width <= other.width else other
+        lower, upper = max(one.lower, other.lower), min(one.upper, other.upper)
+        return Bounds(lower, min(max(head.estimate, lower), upper), upper, head.method, head.ledger)
+
+    @staticmethod
     def worst(one: "Bounds", other: "Bounds") -> "Bounds":
         """Bounds of the larger of two quantities."""
         head = one if one.upper >= other.upper else other

@@ -6,20 +6,46 @@ delta)-private (the paper's appendix on outliers). Everything here is in logarit
 1e-1000 can be told from one of 1e-900.
 """
 
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ggdp import arguments
-from ggdp.calibration.calibrated import Calibrated
-from ggdp.calibration.scale import calibrate_scale
+from ggdp.calibration.calibrate import Calibrated, calibrate_scale
 from ggdp.mechanisms import Adjacency
 from ggdp.privacy_loss.dominating import BETA
 
 _NUM_SCANNED = 13
+_STUDY_TOLERANCE = 4e-3  # in beta; the picture of a study shows two decimals
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
+
+
+@dataclass(frozen=True)
+class OutlierTarget:
+    """The privacy that every noise compared has, and the run it is for."""
+
+    epsilon: float
+    delta: float
+    rate: float = 1.0
+    steps: int = 1
+    sensitivity: float = 1.0
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
+
+    def noise(self, beta: float) -> Calibrated:
+        """The smallest noise of this exponent."""
+        return calibrate_scale(
+            beta=beta,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            rate=self.rate,
+            steps=self.steps,
+            sensitivity=self.sensitivity,
+            adjacency=self.adjacency,
+        )
 
 
 @dataclass(frozen=True)
@@ -81,16 +107,8 @@ def log_tail_weight_at(
 ) -> float:
     """The logarithm of `tail_weight_at`; does not underflow."""
     threshold = arguments.real("threshold", threshold, least=0.0)
-    noise = calibrate_scale(
-        beta=beta,
-        epsilon=epsilon,
-        delta=delta,
-        rate=rate,
-        steps=steps,
-        sensitivity=sensitivity,
-        adjacency=adjacency,
-    )
-    return log_tail_weight(noise, threshold)
+    target = OutlierTarget(epsilon, delta, rate, steps, sensitivity, adjacency)
+    return log_tail_weight(target.noise(beta), threshold)
 
 
 def log_tail_weight(noise: Calibrated, threshold: float) -> float:
@@ -130,19 +148,8 @@ def best_beta_for_outliers(
     >>> best.beta
     1.0
     """
-
-    def noise_at(beta: float) -> Calibrated:
-        return calibrate_scale(
-            beta=beta,
-            epsilon=epsilon,
-            delta=delta,
-            rate=rate,
-            steps=steps,
-            sensitivity=sensitivity,
-            adjacency=adjacency,
-        )
-
-    return least_outliers(noise_at, threshold, betas, tolerance)
+    target = OutlierTarget(epsilon, delta, rate, steps, sensitivity, adjacency)
+    return least_outliers(target.noise, threshold, betas, tolerance)
 
 
 def least_outliers(
@@ -173,3 +180,77 @@ def lowest(function: Callable[[float], float], low: float, high: float, toleranc
                 seen[point] = function(point)
         left, right = (left, outer) if seen[inner] <= seen[outer] else (inner, right)
     return min(seen, key=lambda point: seen[point])
+
+
+@dataclass(frozen=True)
+class OutlierStudy:
+    """Noises of equal privacy, and for each threshold the exponent with the least tail weight."""
+
+    target: OutlierTarget
+    noises: tuple[Calibrated, ...]
+    best: tuple[LeastOutliers, ...]
+
+    def log_weights(self, threshold: float) -> list[float]:
+        """log P(|noise| > threshold), one for each noise."""
+        return [log_tail_weight(noise, threshold) for noise in self.noises]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; weights also as logarithms, which do not underflow."""
+        target = self.target
+        return {
+            "target_epsilon": target.epsilon,
+            "delta": target.delta,
+            "rate": target.rate,
+            "steps": target.steps,
+            "sensitivity": target.sensitivity,
+            "adjacency": str(target.adjacency),
+            "results": [self._of_threshold(best) for best in self.best],
+        }
+
+    def _of_threshold(self, best: LeastOutliers) -> dict[str, Any]:
+        weights = zip(self.noises, self.log_weights(best.threshold), strict=True)
+        return {
+            "threshold": best.threshold,
+            "best": _weight_record(best.noise, best.log_tail_weight),
+            "weights": [_weight_record(noise, log_weight) for noise, log_weight in weights],
+        }
+
+
+def outlier_study(
+    target: OutlierTarget,
+    thresholds: Sequence[float],
+    betas: tuple[float, float],
+    num_betas: int,
+    *,
+    on_progress: Callable[[str], None] = lambda step: None,
+) -> OutlierStudy:
+    """Calibrate evenly spaced exponents, weigh their tails, and find the best exponent of each threshold.
+
+    A noise is calibrated once, whatever the number of thresholds. `on_progress` is called with a short text
+    for each of the evenly spaced exponents and for each threshold.
+    """
+    calibrated = functools.cache(target.noise)
+
+    def noise_at(beta: float) -> Calibrated:
+        return calibrated(round(beta, 12))  # the same exponent on two grids may differ in its last bit
+
+    noises, best = [], []
+    for beta in np.linspace(*betas, num_betas):
+        on_progress(f"calibrating beta = {beta:.3g}")
+        noises.append(noise_at(float(beta)))
+    for threshold in thresholds:
+        on_progress(f"best beta of threshold {threshold:g}")
+        best.append(least_outliers(noise_at, threshold, betas, _STUDY_TOLERANCE))
+    return OutlierStudy(target, tuple(noises), tuple(best))
+
+
+def _weight_record(noise: Calibrated, log_weight: float) -> dict[str, Any]:
+    achieved = noise.achieved  # finite, because it meets a target
+    return {
+        "beta": noise.beta,
+        "scale": noise.scale,
+        "std": noise.noise.std,
+        "epsilon": {"lower": achieved.lower, "estimate": achieved.estimate, "upper": achieved.upper},
+        "tail_weight": math.exp(log_weight),
+        "log_tail_weight": log_weight,
+    }

@@ -1,26 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a calibration asks for, and whether a mechanism meets it."""
+"""A privacy target, whether a mechanism meets it, and the least private of many mechanisms that does.
+
+The mechanisms stand on an axis along which privacy falls: larger rates, more steps, less noise. `solve` plans
+where to begin by the saddle-point method, which is cheap and proves nothing. Then it asks the accountant, and
+its answer and the next mechanism on the axis were both asked.
+"""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ggdp import arguments
-from ggdp.accounting import Bounds, vector
+from ggdp.accounting import Bounds
 from ggdp.accounting import delta as delta_of
 from ggdp.accounting import epsilon as epsilon_of
-from ggdp.accounting.composition import MOST_EPSILON
-from ggdp.accounting.tilt import TiltPlan, saddle_for_log_delta
-from ggdp.errors import CannotCertifyError
+from ggdp.accounting.engines.curve import MOST_EPSILON
+from ggdp.accounting.engines.tilt import planned_epsilon
+from ggdp.accounting.profile import checked_delta
+from ggdp.accounting.steps import steps_of
+from ggdp.accounting.vectors.explicit_shifts import one_coordinate
+from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
 from ggdp.mechanisms import Adjacency, Composed, Mechanism
-from ggdp.privacy_loss.dominating import Parts, directions
+from ggdp.search import Axis, LogAxis, border
 
 _JUST_ABOVE = 5e-324
-_PURE = "for pure privacy, beta = 1 with scale = sensitivity * steps / epsilon needs no accountant"
+_PLAN_RESOLUTION = 1e-3
+
+At = Callable[[float], Mechanism]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The certified log of cost over budget: it lies in [at_least, at_most].
+    """Certified bounds of log(cost / budget), where both are epsilons or both are deltas.
 
     Attributes:
         at_least: above 0, the target is certainly missed.
@@ -35,7 +46,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Target:
-    """(epsilon, delta)-privacy for one kind of neighbours."""
+    """(epsilon, delta)-privacy for one kind of neighbours; delta may be 0 where losses are bounded."""
 
     epsilon: float
     delta: float
@@ -43,16 +54,24 @@ class Target:
 
     def __post_init__(self) -> None:
         epsilon = arguments.real("epsilon", self.epsilon, least=0.0, most=MOST_EPSILON)
-        delta = arguments.real(
-            "delta", self.delta, least=1e-100, most=0.5, hint=_PURE if self.delta == 0 else ""
-        )
+        delta = checked_delta(self.delta)
+        if epsilon == delta == 0.0:
+            raise ValueError("epsilon must be positive when delta is 0, got 0: no noise is enough for both")
         object.__setattr__(self, "epsilon", epsilon)
         object.__setattr__(self, "delta", delta)
         object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
 
     def check(self, mechanism: Mechanism) -> None:
         """Refuse, before any search, a mechanism that the accountant does not cover."""
-        vector.check(mechanism, self.adjacency)
+        steps_of(mechanism, self.adjacency)
+
+    def met_by(self, mechanism: Mechanism) -> Bounds | None:
+        """Epsilon of a mechanism that certifiably meets the target; None if it does not."""
+        try:
+            found = epsilon_of(mechanism, delta=self.delta, adjacency=self.adjacency)
+        except (EpsilonTooLargeError, CannotCertifyError):
+            return None
+        return found if found.upper <= self.epsilon else None
 
     def judge(self, mechanism: Mechanism) -> Verdict:
         """Compare with the budget: by delta where that is the cheap or the only question, else by epsilon.
@@ -64,13 +83,13 @@ class Target:
             return self._judge_delta(mechanism)
         try:
             cost = epsilon_of(mechanism, delta=self.delta, adjacency=self.adjacency)
-        except ValueError:  # an epsilon too large to be computed; delta at the target's epsilon always can be
+        except (EpsilonTooLargeError, CannotCertifyError):  # delta at the target's epsilon may be known
             return self._judge_delta(mechanism)
         return Verdict(_log_ratio(cost.lower, self.epsilon), _log_ratio(cost.upper, self.epsilon), cost)
 
     def by_delta(self, mechanism: Mechanism) -> bool:
         """Whether `judge` compares delta at the target's epsilon."""
-        return self.epsilon == 0.0 or not isinstance(mechanism, Composed)
+        return self.epsilon == 0.0 or (self.delta > 0.0 and not isinstance(mechanism, Composed))
 
     def achieved(self, mechanism: Mechanism, verdict: Verdict) -> Bounds:
         """Epsilon at the target's delta, of a mechanism judged private.
@@ -82,32 +101,82 @@ class Target:
             return verdict.epsilon
         try:
             found = epsilon_of(mechanism, delta=self.delta, adjacency=self.adjacency)
-        except CannotCertifyError:
+        except (EpsilonTooLargeError, CannotCertifyError):
             return Bounds(0.0, self.epsilon, self.epsilon, "delta at epsilon")
         upper = min(found.upper, self.epsilon)
         return Bounds(min(found.lower, upper), min(found.estimate, upper), upper, found.method, found.ledger)
 
     def planned_excess(self, mechanism: Mechanism) -> float:
         """About log(epsilon / target), by the saddle-point method; good for a start, never a bound."""
-        plan = vector.one_coordinate(mechanism)  # of a vector no worst shift may be known
-        epsilons = [self._planned_epsilon(parts) for parts in directions(plan, self.adjacency)]
-        return _log_ratio(max(epsilons), self.epsilon)
-
-    def _planned_epsilon(self, parts: Parts) -> float:
+        plan = one_coordinate(steps_of(mechanism, self.adjacency))  # of a vector no worst shift may be known
         log_delta = math.log(self.delta)
-        saddle = saddle_for_log_delta(TiltPlan.of(parts), log_delta)
-        # The saddle lies near the delta asked for, not on it; d log(delta) / d eps is about -theta.
-        return saddle.epsilon + (saddle.log_delta - log_delta) / saddle.theta
+        epsilons = [planned_epsilon(parts, log_delta) for parts in plan.pairs()]
+        return _log_ratio(max(epsilons), self.epsilon)
 
     def _judge_delta(self, mechanism: Mechanism) -> Verdict:
         try:
             cost = delta_of(mechanism, epsilon=self.epsilon, adjacency=self.adjacency)
-        except CannotCertifyError:  # raised when delta is smaller than any double
-            return Verdict(-math.inf, -math.inf)
+        except CannotCertifyError:  # nothing is known, so that nothing is certified
+            return Verdict(-math.inf, math.inf)
         return Verdict(_log_ratio(cost.lower, self.delta), _log_ratio(cost.upper, self.delta))
 
     def __str__(self) -> str:
         return f"epsilon = {self.epsilon:g} at delta = {self.delta:g}"
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The least private place of an axis that meets a target, and what its neighbour says.
+
+    Attributes:
+        value: at that place; None if not even the most private end meets the target.
+        achieved: epsilon there; at the most private end if `value` is None, and None where it is beyond
+            reach.
+        sharp: the next place certifiably misses the target.
+        is_last: there is no next place.
+    """
+
+    value: float | None
+    achieved: Bounds | None
+    sharp: bool
+    is_last: bool
+
+
+def solve(axis: Axis, at: At, target: Target) -> Solution:
+    """The largest value on an axis of falling privacy whose mechanism certifiably meets the target.
+
+    Guarantees:
+        The mechanism at `value` was asked and its certified upper bound meets the target; the one at the next
+        place was asked and its upper bound does not.
+    """
+    verdicts: dict[int, Verdict] = {}
+
+    def excess(place: int) -> float:
+        verdicts[place] = target.judge(at(axis.value(place)))
+        return verdicts[place].at_most
+
+    start, slope = _plan(axis, at, target)
+    found = border(axis, excess, start=start, slope=slope)
+    sharp = found.lost is not None and verdicts[found.lost].at_least > 0.0
+    if found.private is None:
+        return Solution(None, verdicts[axis.least].epsilon, sharp, False)
+    value = axis.value(found.private)
+    achieved = target.achieved(at(value), verdicts[found.private])
+    return Solution(value, achieved, sharp, found.lost is None)
+
+
+def _plan(axis: Axis, at: At, target: Target) -> tuple[int | None, float]:
+    """Where to start, and how steep it is there, by the saddle-point method; no plan for cheap questions."""
+    low, high = axis.value(axis.least), axis.value(axis.most)
+    if target.delta == 0.0 or (target.by_delta(at(low)) and target.by_delta(at(high))):
+        return None, 1.0
+    coarse = LogAxis(low, high, _PLAN_RESOLUTION)
+    found = border(
+        coarse,
+        lambda place: target.planned_excess(at(coarse.value(place))),
+        learn_from=3.0 * _PLAN_RESOLUTION,
+    )
+    return axis.place(found.log_value), found.slope
 
 
 def _log_ratio(cost: float, budget: float) -> float:

@@ -3,17 +3,20 @@
 
 One file for each group of commands. A command is a plain function whose parameters come from `cli.options`,
 whose answer goes through `cli.output`, and which raises `ValueError` for what it refuses; it joins `app`.
+Installed packages add functions of their own as commands, by entry points of the group `ggdp.commands`.
 """
 
 import os
 import sys
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, entry_points
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from ggdp import version
+from ggdp import __version__
 from ggdp.cli import (
-    audit,
     calibrate,
     curve,
     demo,
@@ -24,16 +27,76 @@ from ggdp.cli import (
     privacy,
     release,
     report,
-    reproduce,
     simulate,
-    train,
 )
+
+GUESTS = "ggdp.commands"
+"""The group of entry points by which other packages add commands."""
+
+_PLAIN: dict[str, Any] = {
+    "add_completion": False,
+    "pretty_exceptions_enable": False,
+    "rich_markup_mode": None,
+}
+
+
+class _Commands(TyperGroup):
+    """The commands of this package, and those that installed packages add.
+
+    The latter are looked for only when a name is not one of ours, or when all commands are listed, so that no
+    other command waits for their imports.
+    """
+
+    def list_commands(self, context: Any) -> list[str]:
+        self._add_guests()
+        return super().list_commands(context)
+
+    def get_command(self, context: Any, name: str) -> Any:
+        if name not in self.commands and not self._add_guests():
+            raise ValueError(
+                f"No such command {name!r}; it is not one of ggdp's own, and no installed package adds any; "
+                "if ggdp itself should, install it again"
+            )
+        return super().get_command(context, name)
+
+    def _add_guests(self) -> bool:
+        """Whether there are any."""
+        found = sorted(entry_points(group=GUESTS), key=lambda point: point.name)
+        for point in found:
+            if point.name not in self.commands:  # ours are never replaced
+                self.add_command(_guest(point), point.name)
+        return bool(found)
+
+
+def _guest(point: EntryPoint) -> Any:
+    """The command that an entry point names; where it cannot be imported, one that says so."""
+    alone = typer.Typer(**_PLAIN)
+    try:
+        alone.command(point.name)(point.load())
+    except (ImportError, AttributeError) as error:
+        everything = {"ignore_unknown_options": True, "allow_extra_args": True}
+        alone.command(point.name, context_settings=everything)(_not_importable(point, error))
+    return typer.main.get_command(alone)
+
+
+def _not_importable(point: EntryPoint, error: Exception) -> Callable[[], None]:
+    package = point.module.partition(".")[0]
+    bringing = point.dist.name if point.dist is not None else package
+
+    def refuse() -> None:
+        raise ValueError(
+            f"{point.name} is a command of {package}, which cannot be imported here ({error}); "
+            f"install {bringing} again"
+        )
+
+    refuse.__doc__ = f"Not available here: {package} cannot be imported."
+    return refuse
+
 
 app = typer.Typer(
     name="ggdp",
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+    cls=_Commands,
+    **_PLAIN,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
@@ -49,7 +112,7 @@ _CommandLineError: type[Exception] = next(
 
 def _print_version(asked: bool) -> None:
     if asked:
-        typer.echo(f"ggdp {version()}")
+        typer.echo(f"ggdp {__version__}")
         raise typer.Exit()
 
 
@@ -76,12 +139,9 @@ app.command("calibrate")(calibrate.calibrate)
 app.command("curve")(curve.curve)
 app.command("outliers")(outliers.outliers)
 app.command("pate")(pate.pate)
-app.command("train")(train.train)
-app.command("audit")(audit.audit)
 app.command("simulate-argmax")(simulate.simulate)
 app.command("demo")(demo.demo)
 app.command("report")(report.report)
-app.command("reproduce")(reproduce.reproduce)
 
 
 _NAMED_OTHERWISE = {

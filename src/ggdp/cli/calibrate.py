@@ -9,8 +9,8 @@ import typer
 from ggdp.calibration import Calibrated, calibrate_rate, calibrate_scale, calibrate_steps
 from ggdp.cli import options, output
 from ggdp.cli.privacy import bound_cells
-from ggdp.mechanisms import AdditiveNoise, Adjacency, PoissonSampled
-from ggdp.reporting.privacy_records import calibration_record, record_of
+from ggdp.mechanisms import Adjacency
+from ggdp.reporting.records import calibration_record, record_of
 
 
 class Unknown(StrEnum):
@@ -76,24 +76,21 @@ def calibrate(
             )
 
     def found_at(one: float) -> Calibrated:
+        run: dict[str, Any] = {
+            "beta": one,
+            "epsilon": epsilon,
+            "delta": delta,
+            "sensitivity": sensitivity,
+            "norm": norm,
+            "dimension": dimension,
+            "adjacency": adjacency,
+        }
         if unknown is Unknown.SCALE:
-            return calibrate_scale(
-                beta=one,
-                epsilon=epsilon,
-                delta=delta,
-                rate=rate or 1.0,
-                steps=steps or 1,
-                sensitivity=sensitivity,
-                norm=norm,
-                dimension=dimension,
-                adjacency=adjacency,
-            )
-        noise = options.noise_from(one, scale, noise_multiplier, std, sensitivity)
-        step = AdditiveNoise(noise, sensitivity, norm, dimension)
+            return calibrate_scale(**run, rate=rate or 1.0, steps=steps or 1)
+        run["scale"] = options.noise_from(one, scale, noise_multiplier, std, sensitivity).scale
         if unknown is Unknown.STEPS:
-            sampled = PoissonSampled(step, rate or 1.0)
-            return calibrate_steps(sampled, epsilon=epsilon, delta=delta, adjacency=adjacency)
-        return calibrate_rate(step, epsilon=epsilon, delta=delta, steps=steps or 1, adjacency=adjacency)
+            return calibrate_steps(**run, rate=rate or 1.0)
+        return calibrate_rate(**run, steps=steps or 1)
 
     records = []
     with output.progress(len(beta)) as tell:

@@ -10,7 +10,8 @@ from ggdp.accounting import privacy_curve
 from ggdp.cli import options, output
 from ggdp.cli.privacy import runs_from
 from ggdp.mechanisms import Adjacency
-from ggdp.reporting.privacy_records import curve_record, record_of
+from ggdp.reporting.figures import curve_figure
+from ggdp.reporting.records import curve_record, record_of
 
 
 def _delta(option: str, help_text: str) -> Any:
@@ -66,8 +67,6 @@ def curve(
             found = privacy_curve(run.mechanism, deltas=deltas, adjacency=adjacency)
             records.append(curve_record(run, deltas, found))
     if plot is not None:
-        from ggdp.reporting.curve_figure import curve_figure
-
         output.write_picture(plot, curve_figure(records))
     if json:
         output.print_json(record_of("curve", records))

@@ -2,8 +2,7 @@
 """`ggdp noise`: the facts about one noise distribution."""
 
 from ggdp.cli import options, output
-from ggdp.reporting.noise_facts import noise_facts
-from ggdp.reporting.privacy_records import record_of
+from ggdp.reporting.records import noise_facts, record_of
 
 
 def noise(

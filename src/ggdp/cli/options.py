@@ -169,6 +169,10 @@ Rate = Annotated[float, _number("--rate", "Poisson sampling rate, in (0, 1].", a
 Steps = Annotated[int, _whole("--steps", "How many times the mechanism runs, >= 1.", least=1)]
 Epsilon = Annotated[float, _number("--epsilon", "Privacy parameter epsilon, >= 0.", least=0.0)]
 Delta = Annotated[float, _number("--delta", "Privacy parameter delta, in (0, 1).", above=0.0, below=1.0)]
+DeltaOrZero = Annotated[
+    float,
+    _number("--delta", "Privacy parameter delta, in (0, 1); or 0, for Laplace noise.", least=0.0, below=1.0),
+]
 Seed = Annotated[
     int | None,
     _whole(

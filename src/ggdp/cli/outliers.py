@@ -5,10 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
+from ggdp.calibration.outliers import OutlierStudy, OutlierTarget, outlier_study
 from ggdp.cli import options, output
 from ggdp.mechanisms import Adjacency
-from ggdp.reporting.outlier_study import OutlierStudy, OutlierTarget, outlier_study
-from ggdp.reporting.privacy_records import record_of
+from ggdp.reporting.figures import outlier_figure
+from ggdp.reporting.records import record_of
 
 Thresholds = Annotated[
     list[float],
@@ -64,8 +65,6 @@ def outliers(
     record = record_of("outliers", **study.to_dict())
     title = f"P(|noise| > t) at epsilon = {epsilon:g}, delta = {delta:g}"
     if plot is not None:
-        from ggdp.reporting.outlier_figure import outlier_figure
-
         shown = f"{title.partition(' at ')[2]}, {steps} x, sampling rate {rate:g}"
         output.write_picture(plot, outlier_figure([(shown, record)]))
     if json:

@@ -3,22 +3,32 @@
 
 import contextlib
 import decimal
+import importlib.util
 import json
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from ggdp.atomic_file import write_atomically
-from ggdp.reporting.rounding import rounded_down as rounded_down
-from ggdp.reporting.rounding import rounded_up as rounded_up
-from ggdp.reproduction.experiment import lacking, lacking_line
+from ggdp.reporting.records import rounded_down as rounded_down
+from ggdp.reporting.records import rounded_up as rounded_up
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+EXTRAS = {
+    "plot": {"matplotlib"},
+    "torch": {"torch"},
+    "pate": {"sklearn", "joblib"},
+    "dask": {"dask", "distributed"},
+    "ray": {"ray"},
+    "reproduce": {"matplotlib", "sklearn", "joblib", "torch"},
+}
+"""The optional packages that the commands import, by the extra of ggdp that brings them."""
 
 SEEDED = (
     "the noise is from --seed: whoever knows or guesses the seed can remove it; this output is NOT private"
@@ -138,6 +148,28 @@ def need(*packages: str | None) -> None:
     line = lacking([package for package in packages if package is not None])
     if line is not None:
         raise ValueError(f"this command {line}")
+
+
+def lacking(packages: Iterable[str]) -> str | None:
+    """What is not installed of these packages, and the extra that brings all of it; None if nothing lacks."""
+    missing = [package for package in packages if importlib.util.find_spec(package) is None]
+    return lacking_line(missing) if missing else None
+
+
+def lacking_line(missing: Sequence[str]) -> str:
+    """The line that names missing packages and the smallest extra that brings all of them.
+
+    >>> lacking_line(["torch", "matplotlib"])
+    'needs torch and matplotlib, not installed here; try pip install "ggdp[reproduce]"'
+    """
+    wanted = {package.partition(".")[0] for package in missing}
+    bringing = [name for name, brought in EXTRAS.items() if wanted <= brought]
+    if bringing:
+        extra = min(bringing, key=lambda name: len(EXTRAS[name]))
+    else:  # no extra brings all of them, or none any
+        extra = ",".join(name for name, brought in EXTRAS.items() if wanted & brought and name != "reproduce")
+    tried = f'"ggdp[{extra}]"' if extra else " ".join(sorted(wanted))
+    return f"needs {' and '.join(missing)}, not installed here; try pip install {tried}"
 
 
 def refuse(line: str, *, code: int = 2) -> int:

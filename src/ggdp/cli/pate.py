@@ -2,22 +2,33 @@
 """`ggdp pate`: votes in, labels that may be published out."""
 
 import io
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
-from ggdp import version
 from ggdp.atomic_file import write_atomically
 from ggdp.cli import options, output
 from ggdp.mechanisms import Adjacency
-from ggdp.reporting import pate_study
-from ggdp.reporting.pate_report import pate_report, private_rows, public_rows
-from ggdp.reporting.privacy_records import record_of
-from ggdp.reporting.record_fields import Fields
-from ggdp.selection.calibrated_aggregator import THRESHOLD_NOISE_RATIO
-from ggdp.selection.votes import read_labels, read_votes
+from ggdp.reporting import figures
+from ggdp.reporting.pages import report_page
+from ggdp.reporting.records import SEED_CAVEAT, Fields, bounds_record, record_of
+from ggdp.reporting.run_report import pate_report, private_rows, public_rows
+from ggdp.selection import (
+    THRESHOLD_NOISE_RATIO,
+    ConfidentGGNMax,
+    GGNMax,
+    Labelling,
+    Votes,
+    calibrate_confident_ggnmax,
+    calibrate_ggnmax,
+    hardmax_utility,
+    read_labels,
+    read_votes,
+)
 
 Source = Annotated[Path, typer.Argument(help="Votes, [queries, classes]: npz, npy or csv.", metavar="VOTES")]
 Threshold = Annotated[
@@ -113,33 +124,86 @@ def pate(
     if answers is not None and answers > histograms.num_queries:
         raise ValueError(f"--answers must be at most {histograms.num_queries}, the queries, got {answers}")
     labels = None if truth is None else read_labels(truth, histograms.num_queries)
-    target = pate_study.PateTarget(beta, epsilon, delta, threshold, noise_ratio, answers, adjacency)
     rng = None if seed is None else np.random.default_rng(seed)
-    with output.progress(pate_study.NUM_PROGRESS_STEPS) as tell:
-        study = pate_study.pate_study(histograms, target, truth=labels, rng=rng, on_progress=tell)
-    result = study.to_dict()
-    page = None if report is None else _page(study, result, votes.name)
+    budget: dict[str, Any] = {"beta": beta, "epsilon": epsilon, "delta": delta, "adjacency": adjacency}
+    with output.progress(4) as tell:
+        tell("calibrating the noise")
+        aggregator: GGNMax | ConfidentGGNMax
+        if threshold is None:
+            aggregator = calibrate_ggnmax(**budget, times=answers or histograms.num_queries)
+        else:
+            aggregator = calibrate_confident_ggnmax(
+                **budget, times=histograms.num_queries, threshold=threshold, most_answers=answers,
+                noise_ratio=noise_ratio,
+            )  # fmt: skip
+        tell("labelling")
+        labelling = aggregator.label(histograms, most_answers=answers, rng=rng)
+        asked = {"delta": delta, "target_epsilon": epsilon, "threshold": threshold}
+        result = _result(histograms, aggregator, labelling, labels, asked, seed is not None, tell)
+    page = None if report is None else _page(result, histograms, aggregator, votes.name)
     if out is not None:
-        write_atomically(out, _as_file(study.labelling.labels, out.suffix.lower()))
+        write_atomically(out, _as_file(labelling.labels, out.suffix.lower()))
     if report is not None and page is not None:
         write_atomically(report, page)
     if seed is not None:
         output.warn(output.SEEDED)
     if json:
-        told = {} if out is not None else {"labels": study.labelling.labels.tolist()}
+        told = {} if out is not None else {"labels": labelling.labels.tolist()}
         output.print_json(record_of("pate", [result | told]))
     else:
         _print(result)
         output.tell_written(out, report)
 
 
-def _page(study: pate_study.PateStudy, result: dict[str, Any], source: str) -> str:
-    from ggdp.reporting.pate_figure import gap_figure
-    from ggdp.reporting.report_page import report_page
+def _result(
+    votes: Votes,
+    aggregator: GGNMax | ConfidentGGNMax,
+    labelling: Labelling,
+    truth: np.ndarray[tuple[int], np.dtype[np.int64]] | None,
+    asked: dict[str, Any],
+    seeded: bool,
+    tell: Callable[[str], None],
+) -> dict[str, Any]:
+    """The result for the record; what must not be published is under `private`, and nowhere else."""
+    noises = {"votes": aggregator.noise}
+    if isinstance(aggregator, ConfidentGGNMax):
+        noises["threshold check"] = aggregator.threshold_noise
+    tell("chances of winning")
+    utility = float(np.mean(hardmax_utility(votes.counts, aggregator.noise)))
+    tell("accounting")
+    achieved = labelling.epsilon(delta=asked["delta"])
+    on_these_votes = labelling.data_dependent_epsilon(votes, delta=asked["delta"])
+    return {
+        "epsilon": bounds_record(achieved),
+        "delta": asked["delta"],
+        "method": achieved.method,
+        "target_epsilon": asked["target_epsilon"],
+        "adjacency": str(aggregator.adjacency),
+        "teachers": votes.num_teachers,
+        "queries": votes.num_queries,
+        "answered": labelling.num_answered,
+        "abstained": labelling.num_abstained,
+        "most_answers": labelling.most_answers,
+        "threshold": asked["threshold"],
+        "noise": {
+            name: {"beta": noise.beta, "scale": noise.scale, "std": noise.std}
+            for name, noise in noises.items()
+        },
+        "seeded": seeded,
+        "caveats": [SEED_CAVEAT] if seeded else [],
+        "private": {
+            "data_dependent_epsilon": on_these_votes.value,
+            "caveat": on_these_votes.caveat,
+            "expected_utility": utility,
+            "accuracy": None if truth is None or not labelling.num_answered else labelling.accuracy(truth),
+        },
+    }
 
+
+def _page(result: dict[str, Any], votes: Votes, aggregator: GGNMax | ConfidentGGNMax, source: str) -> str:
     caption = "Votes between the first and the second class, against the chance that noise turns them round."
-    made = pate_report(Fields(result), ((lambda: gap_figure(study), caption),))
-    return report_page([made], source, version())
+    drawn = partial(figures.gap_figure, votes, aggregator.noise)
+    return report_page([pate_report(Fields(result), ((drawn, caption),))], source)
 
 
 def _print(result: dict[str, Any]) -> None:

@@ -7,12 +7,12 @@ from typing import Any
 from ggdp import accounting
 from ggdp.cli import options, output
 from ggdp.mechanisms import AdditiveNoise, Adjacency
-from ggdp.reporting.privacy_records import Run, delta_record, epsilon_record, record_of
+from ggdp.reporting.records import Run, delta_record, epsilon_record, record_of
 
 
 def epsilon(
     beta: options.Betas,
-    delta: options.Delta,
+    delta: options.DeltaOrZero,
     scale: options.Scale = None,
     noise_multiplier: options.NoiseMultiplier = None,
     std: options.Std = None,

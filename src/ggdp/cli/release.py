@@ -18,7 +18,7 @@ from ggdp.cli.numbers_file import read_numbers
 from ggdp.distributions import GeneralizedGaussian
 from ggdp.mechanisms import AdditiveNoise, Adjacency
 from ggdp.mechanisms import release as add_noise
-from ggdp.reporting.privacy_records import SEED_CAVEAT, Run, epsilon_record, record_of
+from ggdp.reporting.records import SEED_CAVEAT, Run, epsilon_record, record_of
 
 DELTA = 1e-6
 """At which the cost is told where --delta is left out."""

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from ggdp import version
 from ggdp.atomic_file import write_atomically
 from ggdp.cli import options, output
 from ggdp.cli.numbers_file import read_limited
+from ggdp.reporting.pages import report_page
 from ggdp.reporting.run_report import reports_of
 
 Source = Annotated[
@@ -43,14 +43,12 @@ def report(record: Source, html: Html) -> None:
 
 
 def _page_of(record: Path) -> bytes:
-    from ggdp.reporting.report_page import report_page
-
     try:
         content = read_limited(record)
         if not content.strip():
             raise ValueError("it is empty")
         found = json.loads(content)
-        return report_page(reports_of(found), record.name, version()).encode()
+        return report_page(reports_of(found), record.name).encode()
     except json.JSONDecodeError as error:
         trouble = f"is not JSON: {error}"
     except (ValueError, ArithmeticError, RecursionError) as error:

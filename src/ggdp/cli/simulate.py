@@ -8,8 +8,9 @@ import typer
 
 from ggdp.cli import options, output
 from ggdp.mechanisms import Adjacency
-from ggdp.reporting.privacy_records import record_of
-from ggdp.selection.simulation import ArgmaxSimulation, simulate_argmax
+from ggdp.reporting.figures import simulation_figure
+from ggdp.reporting.records import record_of
+from ggdp.selection import ArgmaxSimulation, simulate_argmax
 
 
 def _whole(option: str, help_text: str, **limits: int) -> Any:
@@ -31,9 +32,7 @@ def simulate(
     most_gap: Annotated[
         float, _number("--most-gap", "Largest gap, as a part of the largest count.", above=0.0, below=1.0)
     ] = 0.1,
-    queries: Annotated[
-        int, _whole("--queries", "Noisy votes that share the budget.", least=1, most=10**9)
-    ] = 1,
+    times: Annotated[int, _whole("--times", "Noisy votes that share the budget.", least=1, most=10**9)] = 1,
     from_beta: Annotated[float, _number("--from-beta", "Smallest exponent.", least=1.0, most=8.0)] = 1.0,
     to_beta: Annotated[float, _number("--to-beta", "Largest exponent.", least=1.0, most=8.0)] = 4.0,
     points: Annotated[int, _whole("--points", "How many exponents.", least=2, most=200)] = 13,
@@ -61,15 +60,13 @@ def simulate(
             betas=[float(beta) for beta in np.linspace(from_beta, to_beta, points)],
             gaps=[float(gap) for gap in np.linspace(most_gap / histograms, most_gap, histograms)],
             num_votes=votes,
-            queries=queries,
+            times=times,
             rng=np.random.default_rng(seed),
             adjacency=adjacency,
             on_progress=tell,
         )
     record = record_of("simulate-argmax", **simulation.to_dict())
     if plot is not None:
-        from ggdp.reporting.pate_figure import simulation_figure
-
         output.write_picture(plot, simulation_figure(record))
     if json:
         output.print_json(record)

@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gamma, gammaincc
 
+from ggdp.search import arithmetic, halve
+
 LAYER_BITS = 10
 NUM_LAYERS = 1 << LAYER_BITS
 PLACE_BITS = 53
@@ -51,14 +53,10 @@ def ziggurat(beta: float) -> Ziggurat:
     >>> float(round(ziggurat(2.0).tail_start, 3))
     2.856
     """
-    low, high = 0.0, 800.0 ** (1.0 / beta)
-    for _ in range(200):
-        middle = 0.5 * (low + high)
-        if not low < middle < high:
-            break
-        # A tail that starts too far left makes V too large: the stack reaches f = 1 before its last layer.
-        low, high = (middle, high) if _overflows(beta, middle) else (low, middle)
-    right_ends = _right_ends(beta, high)
+    # A tail that starts too far left makes V too large: the stack reaches f = 1 before its last layer.
+    far = 800.0 ** (1.0 / beta)
+    start, _ = halve(lambda start: not _overflows(beta, start), far, 0.0, middle=arithmetic)
+    right_ends = _right_ends(beta, start)
     inner = np.append(right_ends[1:], 0.0)
     height = np.append(np.exp(-(right_ends**beta)), 1.0)
     height[0] = 0.0  # Layer 0 reaches down to the axis.

@@ -9,6 +9,6 @@ class CustomMechanism(ABC):  # noqa: B024  (a marker: what an accountant needs i
 
     A subclass is plain data: frozen, hashable, equal when it means the same. It may stand wherever one
     release may: alone, in `Composed`, in `PoissonSampled`. What it costs is said by registering a function
-    with `ggdp.privacy_loss.custom.cells_of`; docs/arbitrary-noise.md has examples. A class that cannot
+    with `ggdp.privacy_loss.custom.cells_of`; docs/custom-noise.md has examples. A class that cannot
     inherit is let in by `CustomMechanism.register(TheClass)`.
     """

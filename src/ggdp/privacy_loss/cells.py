@@ -11,7 +11,7 @@ and larger curves stay larger under composition. So it suffices to bound D cell 
 - below: with p the lowest P-mass and q the highest Q-mass, above that of one outcome of mass p and loss
   log(p / q) (the cell merged: data processing).
 
-Proofs in docs/arbitrary-noise.md.
+Proofs in docs/custom-noise.md.
 """
 
 import math

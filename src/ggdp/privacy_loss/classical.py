@@ -3,7 +3,7 @@
 
 P is the law with the record and Q the law without it. A pair *dominates* a release if its curve
 D(x) = sup over sets S of P(S) - x Q(S) is, for every x > 0, at least that of every pair of neighbouring
-datasets; the accountant composes dominating pairs in place of the release (docs/arbitrary-noise.md).
+datasets; the accountant composes dominating pairs in place of the release (docs/custom-noise.md).
 
 | release | the pair | why it dominates |
 |---|---|---|

@@ -2,7 +2,7 @@
 """A density given by a function, and what must be true of it for its integrals to be bounded.
 
 No integral of a black box can be bounded from finitely many values. What is asked for here is little, and
-makes every bound a theorem (docs/arbitrary-noise.md):
+makes every bound a theorem (docs/custom-noise.md):
 
     between consecutive break points the log density is concave, or convex, or minus infinity throughout.
 

@@ -33,7 +33,7 @@ class ShiftPair:
     """P = (1-rate) N(0) + rate N(up) against Q = (1-rate) N(0) + rate N(down), unit scale.
 
     With a finite `cut` both laws are restricted to noise up to it, and weigh less than one:
-    `accounting.rare` treats the noise beyond apart.
+    `engines.rare` treats the noise beyond apart.
     """
 
     beta: float

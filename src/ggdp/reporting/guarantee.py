@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from ggdp import arguments
 from ggdp.mechanisms import Adjacency
-from ggdp.reporting.rounding import rounded_down, rounded_up
+from ggdp.reporting.records import rounded_down, rounded_up
 
 FALSE_ALARMS = (0.001, 0.01, 0.05, 0.1)
 
@@ -107,6 +107,13 @@ class Guarantee:
         if self.adjacency is Adjacency.REMOVE:
             return first
         return second if self.adjacency is Adjacency.ADD else f"the smaller of {first} and {second}"
+
+
+def one_pair(
+    epsilon: float | None, delta: float, adjacency: Adjacency, unit: str = "record"
+) -> Guarantee | None:
+    """The guarantee of a single pair; None where epsilon has no upper bound."""
+    return None if epsilon is None else Guarantee(((epsilon, delta),), adjacency, unit)
 
 
 def _detection(point: tuple[float, float], adjacency: Adjacency, false_positive_rate: float) -> float:

@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From votes to published labels: GGNMax answers every query, Confident-GGNMax those with a clear vote."""
+"""From votes to published labels, and the least noise for which they fit a privacy budget.
 
-from dataclasses import dataclass
+`GGNMax` answers every query, `ConfidentGGNMax` those with a clear vote; `calibrate_ggnmax` and
+`calibrate_confident_ggnmax` find their noise.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -10,17 +16,26 @@ from numpy.typing import ArrayLike, NDArray
 from ggdp import arguments
 from ggdp.accounting import Bounds
 from ggdp.accounting import epsilon as epsilon_of
+from ggdp.calibration.target import Target, solve
 from ggdp.distributions import GeneralizedGaussian
 from ggdp.distributions.generalized_gaussian import Rng
 from ggdp.mechanisms import Adjacency, Composed, Mechanism
 from ggdp.mechanisms.release import generator_or_secure
+from ggdp.numerics import Array
+from ggdp.privacy_loss.dominating import NOISE_MULTIPLIER
+from ggdp.search import LogAxis
+from ggdp.selection.argmax import NoisyArgmax, NoisyThreshold, noisy_argmax
 from ggdp.selection.data_dependent import Analysis, DataDependentEpsilon, data_dependent_epsilon
-from ggdp.selection.mechanism import NoisyArgmax, NoisyThreshold
-from ggdp.selection.noisy_argmax import noisy_argmax
 from ggdp.selection.votes import Votes
 
 ABSTAINED = -1
 """The label of a query that was not answered."""
+
+THRESHOLD_NOISE_RATIO = 3.75
+"""Noise of the check over noise of the counts: 150 / 40, as Papernot et al. 2018 chose for MNIST."""
+
+_RESOLUTION = 2e-5
+"""Relative spacing of the scales tried: the noise is at most this much more than it needs to be."""
 
 
 class Aggregator(Protocol):
@@ -30,8 +45,8 @@ class Aggregator(Protocol):
         """Labels for the queries, in order."""
         ...
 
-    def mechanism(self, num_queries: int, most_answers: int) -> Mechanism:
-        """What labelling costs, as the accountant reads it."""
+    def mechanism(self, times: int, most_answers: int) -> Mechanism:
+        """What labelling `times` queries costs, as the accountant reads it."""
         ...
 
     def data_dependent_epsilon(
@@ -120,7 +135,7 @@ class GGNMax:
         labels[:most] = noisy_argmax(votes.counts[:most], self.noise, rng=rng)
         return Labelling(labels, self, most)
 
-    def mechanism(self, num_queries: int, most_answers: int) -> Mechanism:
+    def mechanism(self, times: int, most_answers: int) -> Mechanism:
         """`most_answers` argmax releases."""
         return NoisyArgmax(self.noise, self.adjacency).as_mechanism(most_answers)
 
@@ -172,13 +187,13 @@ class ConfidentGGNMax:
             labels[passed] = noisy_argmax(votes.counts[passed], self.noise, rng=rng)
         return Labelling(labels, self, most)
 
-    def pass_probability(self, votes: Votes) -> NDArray[np.float64]:
+    def pass_probability(self, votes: Votes) -> Array:
         """The probability that each query passes the check. Private: it depends on the votes."""
         return self.threshold_noise.sf(self.threshold - votes.counts.max(axis=1))
 
-    def mechanism(self, num_queries: int, most_answers: int) -> Mechanism:
+    def mechanism(self, times: int, most_answers: int) -> Mechanism:
         """A check for every query and `most_answers` argmax releases, in whatever order they come."""
-        checks = NoisyThreshold(self.threshold_noise).as_mechanism(num_queries)
+        checks = NoisyThreshold(self.threshold_noise).as_mechanism(times)
         answers = NoisyArgmax(self.noise, self.adjacency).as_mechanism(most_answers)
         return Composed([(checks, 1), (answers, 1)])
 
@@ -196,6 +211,96 @@ class ConfidentGGNMax:
             adjacency=self.adjacency,
             analysis=analysis,
         )
+
+
+def calibrate_ggnmax(
+    *, beta: float, epsilon: float, delta: float, times: int, adjacency: Adjacency = Adjacency.REPLACE
+) -> GGNMax:
+    """GGNMax with the least noise for which so many labels are (epsilon, delta)-private.
+
+    Args:
+        beta: exponent of the noise.
+        epsilon: the budget.
+        delta: the budget.
+        times: how many queries are answered.
+        adjacency: by default REPLACE: a replaced record changes one teacher and so one vote. Where numbers
+            are calibrated, the default is ADD_REMOVE.
+
+    Guarantees:
+        1. The certified upper bound of epsilon for `times` answers is at most `epsilon`.
+
+    >>> aggregator = calibrate_ggnmax(beta=2.0, epsilon=2.0, delta=1e-5, times=100)
+    >>> round(aggregator.noise.std, 2)
+    28.2
+    """
+    times = arguments.whole("times", times)
+
+    def at(scale: float) -> GGNMax:
+        return GGNMax(GeneralizedGaussian(beta, scale), adjacency)
+
+    scale = _least_scale(lambda scale: at(scale).mechanism(times, times), 1.0, epsilon, delta)
+    return at(scale)
+
+
+def calibrate_confident_ggnmax(
+    *,
+    beta: float,
+    epsilon: float,
+    delta: float,
+    times: int,
+    threshold: float,
+    most_answers: int | None = None,
+    noise_ratio: float = THRESHOLD_NOISE_RATIO,
+    adjacency: Adjacency = Adjacency.REPLACE,
+) -> ConfidentGGNMax:
+    """Confident-GGNMax with the least noise for which its checks and answers are (epsilon, delta)-private.
+
+    Args:
+        beta: exponent of both noises.
+        epsilon: the budget.
+        delta: the budget.
+        times: how many queries are checked.
+        threshold: what the largest count must reach, with noise.
+        most_answers: after how many answers labelling stops, decided in advance; all queries if left out.
+        noise_ratio: scale of the check's noise over that of the counts.
+        adjacency: as for `calibrate_ggnmax`.
+
+    Guarantees:
+        1. The certified upper bound for `times` checks and `most_answers` answers is at most `epsilon`.
+    """
+    times = arguments.whole("times", times)
+    answers = times if most_answers is None else arguments.whole("most_answers", most_answers, most=times)
+    ratio = arguments.real("noise_ratio", noise_ratio, least=0.01, most=100.0)
+
+    def at(scale: float) -> ConfidentGGNMax:
+        law = GeneralizedGaussian(beta, scale)
+        return ConfidentGGNMax(law, threshold, replace(law, scale=ratio * scale), adjacency)
+
+    scale = _least_scale(lambda scale: at(scale).mechanism(times, answers), ratio, epsilon, delta)
+    return at(scale)
+
+
+def _least_scale(at: Callable[[float], Mechanism], ratio: float, epsilon: float, delta: float) -> float:
+    """The least scale whose mechanism meets the budget; both noises stay in the accountant's range."""
+    target = Target(epsilon, delta)
+    least = NOISE_MULTIPLIER.least / min(ratio, 1.0) * (1.0 + 1e-9)
+    most = NOISE_MULTIPLIER.most / max(ratio, 1.0) * (1.0 - 1e-9)
+
+    def at_precision(precision: float) -> Mechanism:
+        return at(math.sqrt(2.0) / precision)
+
+    found = solve(LogAxis(1.0 / most, 1.0 / least, _RESOLUTION), at_precision, target)
+    if found.value is None:
+        raise ValueError(
+            f"{target} cannot be met for so many queries by noise multipliers up to {most:g}; "
+            "ask fewer queries, allow fewer answers, or take a larger epsilon or delta"
+        )
+    if found.is_last:
+        raise ValueError(
+            f"{target} is more than so few queries can use: noise multiplier {least:g}, the least covered, "
+            "meets it; ask more queries, or take a smaller epsilon or delta"
+        )
+    return math.sqrt(2.0) / found.value
 
 
 def _most_answers(most_answers: int | None, votes: Votes) -> int:

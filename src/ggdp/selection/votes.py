@@ -49,7 +49,7 @@ class Votes:
     def first(self, num_queries: int) -> "Votes":
         """The first rows."""
         most = self.num_queries
-        rows = arguments.whole("queries", num_queries, most=most, hint="the vote file has no more rows")
+        rows = arguments.whole("num_queries", num_queries, most=most, hint="there are no more rows")
         return Votes(self.counts[:rows])
 
 

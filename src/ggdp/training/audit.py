@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader
 
 from ggdp import arguments
 from ggdp.accounting import Bounds
+from ggdp.search import arithmetic, halve
 from ggdp.training.canaries import CanaryStep, Floats, Recipe, Train
 from ggdp.training.plan import Plan
 from ggdp.training.private import Private
@@ -325,10 +326,7 @@ def _largest(is_refuted: Callable[[float], bool]) -> float:
     low, high = 0.0, 1.0
     while high < _MOST_EPSILON and is_refuted(high):
         low, high = high, 2.0 * high
-    for _ in range(50):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if is_refuted(middle) else (low, middle)
-    return low
+    return halve(is_refuted, low, high, middle=arithmetic, halvings=50)[0]
 
 
 def separated_guesses(scores: Floats, included: Bools, *, delta: float, confidence: float) -> Guesses:

@@ -16,8 +16,7 @@ from torch.utils.data import DataLoader
 
 from ggdp import arguments
 from ggdp.accounting import epsilon as epsilon_of
-from ggdp.calibration import calibrate_scale
-from ggdp.calibration.calibrated import run_of
+from ggdp.calibration import calibrate_scale, run_of
 from ggdp.distributions import GeneralizedGaussian
 from ggdp.mechanisms import AdditiveNoise
 from ggdp.training.opacus.accountant import MECHANISM, NOT_POISSON, GGAccountant, registered

@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Discrete losses: their curve, their sums while these are few, and how they are moved to a grid.
+
+Sums. The sum of k losses that take n values each takes no more values than there are ways to say how often
+each value occurs: binomial(n + k - 1, k), with multinomial probabilities. While these are few they are
+listed; otherwise the losses are moved to a uniform grid of spacing h, each move in the direction that its
+bound needs, and composed by `engines.lattice`.
+
+Above. An atom of P-mass p at loss l between grid points a and a + h goes to both so that its P- and its
+Q-mass stay what they are, p_a = p (e^(a+h-l) - 1) / (e^h - 1) and p_b = p - p_a: the chord construction of
+`engines.grid_law`.
+
+Below, two ways. Either the same construction, charged by the lattice with how far losses were moved: close
+for few releases. Or every outcome is sent to one of the two grid points around its loss at random, the
+nearer the likelier, and all that arrive at a point are merged: that is post-processing, so the merged pair
+is dominated. Its losses lie close to the grid points, by symmetry, and are lowered to the nearest points of
+a grid moved down by a common offset: close for many releases.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ggdp.accounting.bounds import ErrorLedger
+from ggdp.accounting.engines.curve import LogDelta
+from ggdp.accounting.engines.grid_law import GridLaw
+from ggdp.accounting.engines.tilt import FarPeaks, Saddle, TiltPlan
+from ggdp.numerics import UNIT_ROUNDOFF, Array
+from ggdp.privacy_loss.cells import Atoms
+from ggdp.privacy_loss.dominating import Parts
+
+_MOST_SUMS = 50_000  # listed one by one
+_LOST = 1e-300  # more than a mass that underflows
+_PLANNED = 4000  # atoms kept for planning
+_LARGE = 100.0
+
+
+@dataclass(frozen=True)
+class Enclosed:
+    """A release that lies between two discrete pairs, and how often it happens.
+
+    Attributes:
+        above: the loss of a pair that dominates it.
+        below: the loss of a pair that it dominates.
+        times: how often.
+    """
+
+    above: Atoms
+    below: Atoms
+    times: int
+
+
+@dataclass(frozen=True)
+class AtomCurve:
+    """delta(eps) = sum of mass (1 - e^(eps - loss)) over finite losses above eps; others are added later."""
+
+    atoms: Atoms
+
+    @cached_property
+    def _positive(self) -> tuple[Array, Array]:
+        """Positive losses and their masses."""
+        kept = self.atoms.loss > 0.0
+        return self.atoms.loss[kept], self.atoms.mass[kept]
+
+    def log_delta(self, epsilon: float) -> LogDelta:
+        """Certified log delta at epsilon, minus infinity from the largest loss on."""
+        loss, mass = self._positive
+        start = int(np.searchsorted(loss, epsilon, side="right"))
+        if start == len(loss):
+            return LogDelta(-math.inf, -math.inf, -math.inf, 0.0, ErrorLedger())
+        # every term is positive, and no large number meets a small one
+        loss, mass = loss[start:], mass[start:]
+        value = max(float(mass @ -np.expm1(epsilon - loss)), 5e-324)
+        error = (len(loss) + 16.0) * UNIT_ROUNDOFF * value + len(loss) * 5e-324
+        known = value > error
+        slip = 4.0 * UNIT_ROUNDOFF * (1.0 + abs(math.log(value)))  # of the logarithm itself
+        far = float(mass @ np.exp(epsilon - loss))
+        return LogDelta(
+            lower=math.log(value - error) - slip if known else -math.inf,
+            estimate=math.log(value),
+            upper=math.log(value + error) + slip,
+            slope=-far / value,
+            ledger=ErrorLedger(roundoff=error / value),
+        )
+
+
+def composed_atoms(parts: Sequence[tuple[Atoms, int]], side: float) -> Atoms | None:
+    """The finite losses of several releases added up; None where there are too many sums to list.
+
+    Rounding is charged: losses and masses are raised (side 1) or lowered (side -1).
+    """
+    values = [len(atoms.loss) for atoms, _ in parts]
+    sums = math.prod(_sums_of(n, times) for n, (_, times) in zip(values, parts, strict=True))
+    if not 0 < sums <= _MOST_SUMS:
+        return None
+    loss, log_mass, size = np.zeros(1), np.zeros(1), 0.0
+    for atoms, times in parts:
+        more_loss, more_log_mass = _repeated(atoms, times)
+        loss = np.add.outer(loss, more_loss).ravel()
+        log_mass = np.add.outer(log_mass, more_log_mass).ravel()
+        weight = float(np.abs(np.log(atoms.mass)).max() + np.abs(atoms.loss).max())
+        size += times * (weight + math.log(times) + 1.0)  # of all that is added up
+    slip = 8.0 * UNIT_ROUNDOFF * (len(parts) + max(values)) * (1.0 + size)
+    order = np.argsort(loss, kind="stable")
+    mass = np.exp(log_mass[order]) * (1.0 + side * slip)
+    return Atoms(loss[order] + side * slip, mass + _LOST if side > 0.0 else mass, 0.0)
+
+
+def _sums_of(values: int, times: int) -> float:
+    """binomial(values + times - 1, times), infinite where that is far too many."""
+    return (
+        math.comb(values + times - 1, times) if min(values - 1, times) <= 12 and times < 10**5 else math.inf
+    )
+
+
+def _repeated(atoms: Atoms, times: int) -> tuple[Array, Array]:
+    """Losses of `times` equal releases and logs of their masses: k!/(c_1! ... c_n!) times a product."""
+    loss, log_mass = np.zeros(1), np.full(1, math.lgamma(times + 1.0))
+    left = np.full(1, times)
+    log_factorial = np.array([math.lgamma(c + 1.0) for c in range(times + 1)])
+    for value, log_one in zip(atoms.loss[:-1], np.log(atoms.mass[:-1]), strict=True):
+        options = left + 1
+        count = np.concatenate([np.arange(n) for n in options])
+        left = np.repeat(left, options) - count
+        loss = np.repeat(loss, options) + count * value
+        log_mass = np.repeat(log_mass, options) + count * log_one - log_factorial[count]
+    loss = loss + left * atoms.loss[-1]
+    return loss, log_mass + left * math.log(atoms.mass[-1]) - log_factorial[left]
+
+
+# --- onto a grid
+
+
+def grid_above(atoms: Atoms, spacing: float, low: float, high: float, origin: float) -> GridLaw:
+    """A law that dominates: losses below the grid are raised to it, those above become infinite."""
+    loss = np.maximum(_moved(atoms.loss, origin, 1.0), low)
+    beyond = loss > high
+    infinite = float(atoms.mass[beyond].sum()) * (1.0 + 64.0 * UNIT_ROUNDOFF)
+    return _on_grid(loss[~beyond], atoms.mass[~beyond], infinite, spacing, origin)
+
+
+def grid_below(atoms: Atoms, spacing: float, low: float, high: float, origin: float) -> GridLaw:
+    """A law for lower bounds, charged by the lattice: losses below are left out, those above lowered."""
+    loss = np.minimum(_moved(atoms.loss, origin, -1.0), high)
+    kept = loss >= low - spacing
+    return _on_grid(loss[kept], atoms.mass[kept], 0.0, spacing, origin)
+
+
+def grid_merged(atoms: Atoms, spacing: float, low: float, high: float, origin: float) -> GridLaw:
+    """A dominated law on a grid of its own origin; ends as in `grid_below`."""
+    loss = np.minimum(_moved(atoms.loss, origin, -1.0), high)
+    kept = loss >= low - spacing
+    if not kept.any():
+        return _nothing(spacing, origin, 0.0)
+    points, place, mass = _merged(loss[kept], atoms.mass[kept], spacing, origin)
+    offset = _offset(place, mass)
+    # rounding may not leave a loss below its point: 1e-12 of a spacing is more than it can do
+    points = np.where(
+        place + offset >= 1e-12, points, points - np.ceil(1e-12 - place - offset).astype(np.int64)
+    )
+    first = int(points.min())
+    total = np.bincount(points - first, weights=mass)
+    # the lattice charges nothing for losses that lie on its grid; of a distance of zero it cannot take the
+    # logarithm
+    return _law(total * (1.0 - 32.0 * UNIT_ROUNDOFF), first, 0.0, spacing, origin - offset * spacing, 1e-300)
+
+
+def _merged(
+    loss: Array, mass: Array, spacing: float, origin: float
+) -> tuple[NDArray[np.int64], Array, Array]:
+    """Grid points, and for each the merged atom's distance from it in spacings, and its mass."""
+    place = (loss - origin) / spacing
+    below = np.floor(place)
+    up = place - below
+    first = int(below.min())
+    index = (below - first).astype(np.int64)
+    size = int(index.max()) + 2
+    p, excess = np.zeros(size), np.zeros(size)  # excess: Q-mass times e^(grid point), less P-mass
+    for step, weight, distance in ((0, 1.0 - up, -up), (1, up, 1.0 - up)):
+        p += np.bincount(index + step, weights=mass * weight, minlength=size)
+        excess += np.bincount(
+            index + step, weights=mass * weight * np.expm1(distance * spacing), minlength=size
+        )
+    there = p > 0.0
+    points = first + np.nonzero(there)[0]
+    slack = 64.0 * UNIT_ROUNDOFF * (1.0 + np.abs(origin) + np.abs(points) * spacing)
+    return points, (-np.log1p(excess[there] / p[there]) - slack) / spacing, p[there]
+
+
+def _offset(distance: Array, mass: Array) -> float:
+    """How far to move the grid down, in spacings, so that lowering losses to it costs least on average."""
+    candidates = np.concatenate([[1e-9], np.geomspace(1e-7, 0.5, 60)])
+    order = np.argsort(distance)
+    sorted_distance, left_out = distance[order], np.cumsum(mass[order])
+    fall = np.searchsorted(sorted_distance, -candidates)  # those below their point fall by a whole spacing
+    costs = candidates * left_out[-1] + np.where(fall > 0, left_out[fall - 1], 0.0)
+    return float(candidates[int(np.argmin(costs))])
+
+
+def _moved(loss: Array, origin: float, side: float) -> Array:
+    return np.asarray(loss + side * 4.0 * UNIT_ROUNDOFF * (np.abs(loss) + abs(origin)))
+
+
+def _on_grid(loss: Array, mass: Array, infinite: float, spacing: float, origin: float) -> GridLaw:
+    if not len(loss):
+        return _nothing(spacing, origin, infinite)
+    place = (loss - origin) / spacing
+    below = np.floor(place)
+    down = mass * np.expm1((below + 1.0 - place) * spacing) / math.expm1(spacing)
+    down = np.clip(down, 0.0, mass)
+    first = int(below.min())
+    index = (below - first).astype(np.int64)
+    size = int(index.max()) + 2
+    total = np.bincount(index, weights=down, minlength=size)
+    total += np.bincount(index + 1, weights=mass - down, minlength=size)
+    moved = math.exp(spacing) * float(mass @ np.minimum(place - below, below + 1.0 - place)) + 1e-300
+    return _law(
+        total * (1.0 + 32.0 * UNIT_ROUNDOFF),
+        first,
+        infinite,
+        spacing,
+        origin,
+        min(moved * (1.0 + 1e-9), 0.5),
+    )
+
+
+def _nothing(spacing: float, origin: float, infinite: float) -> GridLaw:
+    return _law(np.full(1, 1e-320), 0, infinite, spacing, origin, 0.5)
+
+
+def _law(
+    mass: NDArray[np.floating[Any]], first: int, infinite: float, spacing: float, origin: float, moved: float
+) -> GridLaw:
+    return GridLaw(
+        origin=origin,
+        first=first,
+        spacing=spacing,
+        mass=np.asarray(mass, dtype=np.float64),
+        infinite=infinite,
+        raised=0.0,
+        moved=moved,
+        excess_mass=0.0,
+        excess_factor=64.0 * UNIT_ROUNDOFF,
+    )
+
+
+# --- where to look: plans only, nothing here is certified
+
+
+def plan_of(custom: Sequence[Enclosed], known: Parts) -> TiltPlan:
+    """Nodes of all parts, custom ones first and thinned."""
+    pieces = []
+    for part in custom:
+        loss, log_mass = _thinned(part)
+        nowhere = FarPeaks(*(np.array([value]) for value in (1.0, 0.0, 0.0, math.inf)))
+        one = TiltPlan(
+            z=np.zeros_like(loss),
+            loss=loss,
+            log_mass=log_mass,
+            starts=np.zeros(1, dtype=np.intp),
+            times=np.array([float(part.times)]),
+            far=nowhere,
+        )
+        pieces.append(one)
+    pieces.extend(TiltPlan.of((part,)) for part in known)
+    lengths = [len(piece.loss) for piece in pieces]
+    return TiltPlan(
+        z=np.concatenate([piece.z for piece in pieces]),
+        loss=np.concatenate([piece.loss for piece in pieces]),
+        log_mass=np.concatenate([piece.log_mass for piece in pieces]),
+        starts=np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.intp),
+        times=np.concatenate([piece.times for piece in pieces]),
+        far=FarPeaks(
+            beta=np.concatenate([piece.far.beta for piece in pieces]),
+            up=np.concatenate([piece.far.up for piece in pieces]),
+            log_rate=np.concatenate([piece.far.log_rate for piece in pieces]),
+            furthest=np.concatenate([piece.far.furthest for piece in pieces]),
+        ),
+    )
+
+
+def _thinned(part: Enclosed) -> tuple[Array, Array]:
+    loss, mass = part.above.loss, np.maximum(part.above.mass, 1e-300)
+    if len(loss) > _PLANNED:
+        starts = np.arange(0, len(loss), -(-len(loss) // _PLANNED))
+        total = np.add.reduceat(mass, starts)
+        loss, mass = np.add.reduceat(mass * loss, starts) / total, total
+    return loss, np.log(mass)
+
+
+def span_of(part: Enclosed, saddle: Saddle) -> tuple[float, float]:
+    """Losses that can matter: tilted mass below, mass above, both negligible."""
+    loss, mass = part.above.loss, np.maximum(part.above.mass, 1e-320)
+    tilted = np.log(mass) + saddle.theta * loss
+    from_left = np.logaddexp.accumulate(tilted - tilted.max())
+    low = float(loss[max(int((from_left < -42.0 - math.log(part.times)).sum()) - 1, 0)])
+    above = np.cumsum(mass[::-1])[::-1]
+    enough = math.exp(saddle.log_delta - 34.0 - math.log(part.times))
+    high = float(loss[min(int((above > enough).sum()), len(loss) - 1)])
+    slack = 1e-12 * (1.0 + abs(low) + abs(high))
+    return low - slack, high + slack
+
+
+def aligned(custom: Sequence[Enclosed], known: Parts, spacing: float) -> float:
+    """A spacing, no coarser, that divides the distance of the two extreme losses, which are often atoms."""
+    if len(custom) != 1 or known:
+        return spacing
+    loss = custom[0].above.loss
+    between = float(loss[-1] - loss[0])
+    return between / math.ceil(between / spacing) if between > spacing else spacing
+
+
+def origin_of(part: Enclosed) -> float:
+    """A point of the grid: the largest loss, often an atom, unless it is too large to matter."""
+    return part.above.supremum if abs(part.above.supremum) < _LARGE else 0.0

@@ -1,0 +1,388 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compositions with releases that users describe: each between two discrete pairs, on two lattices.
+
+Every custom release lies between two discrete pairs (`privacy_loss.cells`): its upper pair dominates it,
+it dominates its lower pair. Domination survives composition, also with releases the library knows. So delta
+of the composition lies between the lower bound of the lattice that composes the lower pairs and the upper
+bound of the one that composes the upper pairs. Probability of an infinite loss is composed apart, in closed
+form.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from ggdp.accounting.bounds import Bounds
+from ggdp.accounting.engines import lattice
+from ggdp.accounting.engines.atoms import (
+    AtomCurve,
+    Enclosed,
+    aligned,
+    composed_atoms,
+    grid_above,
+    grid_below,
+    grid_merged,
+    origin_of,
+    plan_of,
+    span_of,
+)
+from ggdp.accounting.engines.curve import MOST_EPSILON, Curve
+from ggdp.accounting.engines.grid_law import GridLaw, discretize
+from ggdp.accounting.engines.tilt import Saddle, TiltPlan, saddle_for_epsilon, saddle_for_log_delta
+from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
+from ggdp.numerics import UNIT_ROUNDOFF
+from ggdp.privacy_loss.cells import Atoms
+from ggdp.privacy_loss.dominating import Parts
+
+_MOST_POINTS = 2**20
+_MOST_CELLS = 400_000
+_COARSEST = 0.02
+_FEW = 64  # releases up to which moving losses and charging for it beats merging outcomes
+_GOOD_WIDTH = 1e-6
+_FAIR_WIDTH = 1e-2  # of log delta, from which the other way to a lower bound is tried too
+_KEPT = 4  # pairs of lattices that are kept for further questions
+
+
+@dataclass(frozen=True)
+class _Sandwich:
+    """Certified delta: from the lower pairs' curve to the upper pairs', infinite losses added."""
+
+    below: Curve
+    above: Curve
+    infinite: tuple[float, float]
+    centre: float = 0.0  # the epsilon around which lattices have their window
+    gap: float = 0.0  # log of upper over lower there, when it was built
+
+    def lower(self, epsilon: float) -> float:
+        try:
+            return math.exp(min(self.below.log_delta(epsilon).lower, 0.0)) + self.infinite[0]
+        except CannotCertifyError:
+            return self.infinite[0]
+
+    def upper(self, epsilon: float) -> float:
+        try:
+            return min(math.exp(min(self.above.log_delta(epsilon).upper, 0.0)) + self.infinite[1], 1.0)
+        except CannotCertifyError:
+            return 1.0
+
+    def log_gap(self, epsilon: float) -> float:
+        """log of upper over lower."""
+        lower, upper = self.lower(epsilon), self.upper(epsilon)
+        return math.log(upper / lower) if lower > 0.0 and upper < 1.0 else math.inf
+
+    def estimate(self, epsilon: float) -> float:
+        try:
+            above, below = self.above.log_delta(epsilon).estimate, self.below.log_delta(epsilon).estimate
+        except CannotCertifyError:
+            return math.nan
+        return math.exp(min(0.5 * (above + below), 0.0)) + 0.5 * sum(self.infinite)
+
+
+class CellComposition:
+    """One direction of a composition with custom releases.
+
+    Lattices are built where a question needs them and kept, so that further questions nearby cost little.
+
+    Args:
+        custom: the custom releases, enclosed, and how often each happens.
+        known: the other releases, by their dominating pairs.
+    """
+
+    def __init__(self, custom: Sequence[Enclosed], known: Parts) -> None:
+        self._custom = tuple(custom)
+        self._known = known
+        self._built: list[_Sandwich] = []
+
+    @property
+    def _releases(self) -> int:
+        return sum(part.times for part in self._custom) + sum(times for _, times in self._known)
+
+    @cached_property
+    def _supremum(self) -> float:
+        """A bound on the sum of all finite losses, not below zero; zero if a release has no finite loss."""
+        if any(not len(part.above.loss) for part in self._custom):
+            return 0.0
+        losses = [part.times * part.above.supremum for part in self._custom]
+        total = math.fsum([*losses, *(times * pair.supremum for pair, times in self._known)])
+        return max(total * (1.0 + 8.0 * UNIT_ROUNDOFF), 0.0)
+
+    @cached_property
+    def _reached(self) -> float:
+        """A loss, not below zero, that the sum of all losses certainly exceeds or reaches at times."""
+        if any(not len(part.below.loss) for part in self._custom):
+            return 0.0
+        losses = [part.times * part.below.supremum for part in self._custom]
+        total = math.fsum([*losses, *(times * pair.supremum for pair, times in self._known)])
+        return max(total * (1.0 - 32.0 * UNIT_ROUNDOFF), 0.0) if math.isfinite(total) else 0.0
+
+    @cached_property
+    def _infinite(self) -> tuple[float, float]:
+        """Bounds on the probability that any release has an infinite loss."""
+        low = _infinite_mass([(part.below, part.times) for part in self._custom], -1.0)
+        high = _infinite_mass([(part.above, part.times) for part in self._custom], 1.0)
+        return low, max(low, high)
+
+    @cached_property
+    def _plan(self) -> TiltPlan:
+        return plan_of(self._custom, self._known)
+
+    def largest_loss(self) -> tuple[float, float]:
+        """Bounds on the epsilon of pure privacy; the upper one is infinite where a loss may be."""
+        upper = math.inf if self._infinite[1] > 0.0 else self._supremum
+        return min(self._reached, upper), upper
+
+    def costs_no_more(self, log_delta: float, epsilon: float) -> bool:
+        """Whether no loss is larger than epsilon, so that no delta is needed."""
+        return self.largest_loss()[1] <= epsilon
+
+    def epsilon(self, log_delta: float) -> Bounds:
+        """Certified epsilon at a delta."""
+        target = math.exp(log_delta)
+        never, ever = self._infinite
+        if ever >= target:
+            raise EpsilonTooLargeError(
+                "delta must exceed the probability of an infinite loss, which no epsilon pays for: it lies "
+                f"in [{never:.9g}, {ever:.9g}], got {target:.9g}",
+                at_least=math.inf if never > target else 0.0,
+            )
+        ceiling = self._supremum
+        if self._listed is not None:
+            return _solved(self._listed, target, 0.0, min(ceiling, MOST_EPSILON), ceiling, "cells")
+        best = Bounds(self._top_atom(target), ceiling, ceiling, "largest loss")
+        if _is_good(best):
+            return best
+        saddle = saddle_for_log_delta(self._plan, math.log(target - 0.5 * (never + ever)))
+        if saddle.epsilon < 0.0:
+            saddle = saddle_for_epsilon(self._plan, 0.0)
+        for _ in range(3):
+            if not _usable(saddle):
+                break
+            try:
+                curve = self._curve_at(saddle)
+            except CannotCertifyError:
+                break
+            reach = 6.0 * saddle.deviation + abs(saddle.epsilon - curve.centre) + 1e-12
+            low, high = curve.centre - reach, curve.centre + reach
+            answer = _solved(curve, target, low, high, ceiling, "lattice")
+            best = Bounds.intersection(answer, best)
+            if _is_good(best) or answer.width <= 1e-3 * (1.0 + answer.upper) or answer.estimate <= 0.0:
+                break
+            saddle = saddle_for_epsilon(self._plan, answer.estimate)
+        return best
+
+    def delta(self, epsilon: float, known: float = 0.0) -> Bounds:
+        """Certified delta at an epsilon, whatever another direction is `known` to cost."""
+        infinite = self._infinite
+        if epsilon >= self._supremum:
+            return Bounds(infinite[0], infinite[0], infinite[1], "largest loss")
+        if self._listed is not None:
+            return _delta_bounds(self._listed, epsilon, "cells")
+        saddle = saddle_for_epsilon(self._plan, epsilon)
+        if _usable(saddle):
+            try:
+                return _delta_bounds(self._curve_at(saddle), epsilon, "lattice")
+            except CannotCertifyError:
+                pass
+        upper = self._moments_above(epsilon, saddle.theta)
+        at_most = -math.expm1(epsilon - self._supremum)  # what an outcome of the largest loss adds to delta
+        upper = min(upper, at_most * (1.0 + 1e-12) + infinite[1])
+        lower = min(max(infinite[0], self._one_below(epsilon)), upper)
+        return Bounds(lower, lower, upper, "moments")
+
+    def _curve_at(self, saddle: Saddle) -> _Sandwich:
+        """Lattices good at the saddle: those that are there, if they are about as narrow as at their own."""
+        wanted = _GOOD_WIDTH * max(saddle.theta * saddle.epsilon, 1e-2)
+        for curve in sorted(self._built, key=lambda built: abs(built.centre - saddle.epsilon)):
+            if abs(curve.centre - saddle.epsilon) > 3.0 * saddle.deviation:
+                break
+            if curve.log_gap(saddle.epsilon) <= max(wanted, 1.5 * curve.gap):
+                return curve
+        found = self._build(saddle)
+        found = replace(found, centre=saddle.epsilon, gap=found.log_gap(saddle.epsilon))
+        self._built = [*self._built[1 - _KEPT :], found]
+        return found
+
+    @cached_property
+    def _listed(self) -> _Sandwich | None:
+        """The curves of all sums of losses, where these are few; those of one release always."""
+        if self._known:
+            return None
+        if self._releases == 1:
+            part = self._custom[0]
+            return _Sandwich(AtomCurve(part.below), AtomCurve(part.above), self._infinite)
+        below = composed_atoms([(part.below, part.times) for part in self._custom], -1.0)
+        above = composed_atoms([(part.above, part.times) for part in self._custom], 1.0)
+        if below is None or above is None:
+            return None
+        return _Sandwich(AtomCurve(below), AtomCurve(above), self._infinite)
+
+    def _moments_above(self, epsilon: float, theta: float) -> float:
+        """The wide answer that always exists: Chernoff at one tilt; or 1, where known releases take part."""
+        if self._known:
+            return 1.0
+        theta = min(theta, 1e6)
+        log_delta = -theta * epsilon
+        for part in self._custom:
+            exponent = np.log(np.maximum(part.above.mass, 1e-300)) + theta * part.above.loss
+            peak = float(exponent.max())
+            log_delta += part.times * (peak + math.log(float(np.exp(exponent - peak).sum())))
+        slack = 1e-12 * sum(part.times * (1.0 + theta * abs(part.above.supremum)) for part in self._custom)
+        return min(math.exp(min(log_delta + slack + 1e-9, 0.0)) + self._infinite[1], 1.0)
+
+    def _one_below(self, epsilon: float) -> float:
+        """A composition is at least as revealing as any one of its releases."""
+        ones = (
+            math.exp(AtomCurve(part.below).log_delta(epsilon).lower) + part.below.infinite
+            for part in self._custom
+        )
+        return max(ones, default=0.0) * (1.0 - 1e-12)
+
+    def _top_atom(self, target: float) -> float:
+        """A lower bound of epsilon: delta >= p (1 - e^(eps - s)), with p the probability that all losses
+        are largest and s their sum."""
+        if self._known:
+            return 0.0
+        log_mass, total = 0.0, 0.0
+        for part in self._custom:
+            if not len(part.below.loss):
+                return 0.0
+            nearly = part.below.supremum - 1e-9 * abs(part.below.supremum)
+            log_mass += part.times * math.log(float(part.below.mass[part.below.loss >= nearly].sum()))
+            total += part.times * nearly
+        share = math.log(target) - log_mass * (1.0 + 1e-12) + 1e-12
+        if share >= 0.0:
+            return 0.0
+        return max(total + math.log1p(-math.exp(share)) - 4.0 * UNIT_ROUNDOFF * abs(total), 0.0)
+
+    def _build(self, saddle: Saddle) -> _Sandwich:
+        """Both lattices, on finer grids until the cells and not the grid decide how tight the answer is."""
+        spans = [span_of(part, saddle) for part in self._custom]
+        known = [
+            lattice.span_of(pair, self._plan, saddle, index + len(spans))
+            for index, (pair, _) in enumerate(self._known)
+        ]
+        window = lattice.window_of(self._plan, saddle)
+        widest = max(high - low for low, high in [*spans, *known])
+        finest = max(1.5 * window / _MOST_POINTS, widest / _MOST_CELLS)
+        spacing = max(_COARSEST / (saddle.theta + 1.0), finest)
+        few = self._releases <= _FEW
+        lower, other = (grid_below, grid_merged) if few else (grid_merged, grid_below)
+        best, width, stalled = None, math.inf, 0
+        while best is None or spacing >= finest:
+            step = aligned(self._custom, self._known, spacing)
+            below, above = (
+                self._lattice(spans, known, saddle, window, step, to_grid) for to_grid in (lower, grid_above)
+            )
+            found = _Sandwich(below, above, self._infinite)
+            gap = found.log_gap(saddle.epsilon)
+            stalled = 0 if gap < 0.7 * width or math.isinf(gap) else stalled + 1
+            if best is None or gap <= width:
+                best, width = found, gap
+            if stalled == 2 or gap <= _GOOD_WIDTH * max(saddle.theta * saddle.epsilon, 1e-2):
+                break
+            spacing *= 0.25
+        if width <= _FAIR_WIDTH:
+            return best
+        below = self._lattice(spans, known, saddle, window, step, other)
+        again = _Sandwich(below, found.above, self._infinite)
+        return again if again.log_gap(saddle.epsilon) < width else best
+
+    def _lattice(
+        self,
+        spans: Sequence[tuple[float, float]],
+        known: Sequence[tuple[float, float]],
+        saddle: Saddle,
+        window: float,
+        spacing: float,
+        to_grid: Callable[[Atoms, float, float, float, float], GridLaw],
+    ) -> lattice.Lattice:
+        negligible = 1e-11 * math.exp(saddle.log_delta)
+        laws: list[tuple[GridLaw, int]] = []
+        for part, (low, high) in zip(self._custom, spans, strict=True):
+            origin = origin_of(part)
+            atoms = part.above if to_grid is grid_above else part.below
+            laws.append((to_grid(atoms, spacing, low, high, origin), part.times))
+        for (pair, times), span in zip(self._known, known, strict=True):
+            laws.append((discretize(pair, spacing, *span, negligible / times), times))
+        size = 1 << max(6, math.ceil(math.log2(1.5 * window / spacing)))
+        return lattice.compose(laws, saddle, size, spacing)
+
+
+def _is_good(found: Bounds) -> bool:
+    return found.width <= _GOOD_WIDTH * min(found.upper, 1e6)
+
+
+def _usable(saddle: Saddle) -> bool:
+    return saddle.deviation > 1e-9 and saddle.log_delta > -660.0 and saddle.theta < 1e8
+
+
+def _delta_bounds(curve: _Sandwich, epsilon: float, method: str) -> Bounds:
+    lower, upper = curve.lower(epsilon), curve.upper(epsilon)
+    estimate = curve.estimate(epsilon)
+    estimate = min(max(estimate, lower), upper) if math.isfinite(estimate) else upper
+    return Bounds(lower, estimate, upper, method)
+
+
+def _solved(curve: _Sandwich, target: float, low: float, high: float, ceiling: float, method: str) -> Bounds:
+    """Where the certified curves cross the target; each end is a point at which the curve was asked."""
+    if curve.upper(0.0) <= target:
+        return Bounds(0.0, 0.0, 0.0, method)
+    guess = min(max(_crossed(curve, target, low, high), 0.0), ceiling)
+    upper = _walked(lambda point: curve.upper(point) <= target, guess, 1.0, ceiling)
+    lower = _walked(lambda point: curve.lower(point) >= target, guess, -1.0, 0.0)
+    return Bounds(min(lower, upper), min(max(guess, lower), upper), upper, method)
+
+
+def _crossed(curve: _Sandwich, target: float, low: float, high: float) -> float:
+    """About where the curve's estimate falls to the target: chords of log delta, and halving every third
+    time. Outside a lattice's window, which lies around its centre, there is no estimate."""
+    centre, goal = 0.5 * (low + high), math.log(target)
+    at_low = at_high = math.nan
+    for turn in range(100):
+        middle = 0.5 * (low + high)
+        if turn % 3 and math.isfinite(at_low - at_high):
+            middle = min(max(low + (high - low) * at_low / (at_low - at_high), low), high)
+        value = curve.estimate(middle)
+        gap = math.log(value) - goal if value > 0.0 else math.nan
+        if gap > 0.0 or (math.isnan(gap) and middle < centre):
+            low, at_low = middle, gap
+        else:
+            high, at_high = middle, gap
+        if high - low <= 1e-15 * (1.0 + abs(high)) or gap == 0.0:
+            break
+    return high
+
+
+def _walked(holds: Callable[[float], bool], start: float, side: float, end: float) -> float:
+    """The nearest point found on one side of the start at which something holds; it holds at the end."""
+    bad, step = start, 1e-14 * (1.0 + abs(start))
+    while True:
+        good = start + side * step
+        if side * (good - end) >= 0.0:
+            return end
+        if holds(good):
+            break
+        bad, step = good, 2.0 * step
+    for _ in range(12):
+        middle = 0.5 * (good + bad)
+        good, bad = (middle, bad) if holds(middle) else (good, middle)
+    return good
+
+
+def _infinite_mass(parts: Sequence[tuple[Atoms, int]], side: float) -> float:
+    """Composed mass of infinite losses, prod (finite + infinite) - prod finite, rounded to a side."""
+    if not any(atoms.infinite for atoms, _ in parts):
+        return 0.0
+    log_finite, growth, count = 0.0, 0.0, 0
+    for atoms, times in parts:
+        finite = float(atoms.mass.sum())
+        if finite <= 0.0:
+            return atoms.infinite if side < 0.0 else 1.0
+        log_finite += times * math.log(finite)
+        growth += times * math.log1p(atoms.infinite / finite)
+        count += times
+    slip = 1.0 + side * 64.0 * UNIT_ROUNDOFF * (count + 1.0)  # sums of masses are good to some 20 ulps
+    return min(math.exp(min(log_finite, 600.0)) * math.expm1(min(growth, 600.0)) * slip, 1.0)

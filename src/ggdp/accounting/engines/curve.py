@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every engine answers, how an epsilon is read off it, and the simplest engine: one release.
+
+An engine is a curve: certified log delta at any epsilon near the one it was built for. The epsilon of a
+delta is then any point where the certified upper curve has come down to it; the curve is asked again at the
+very point that is returned.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ggdp.accounting.bounds import ErrorLedger
+from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
+from ggdp.numerics import UNIT_ROUNDOFF, Array
+from ggdp.privacy_loss.hockey_stick import hockey_stick
+from ggdp.privacy_loss.shift_pair import ShiftPair
+
+MOST_EPSILON = 2000.0
+"""The largest epsilon that is computed where there is no closed form."""
+
+
+def too_large(at_least: float, about: float | None = None) -> EpsilonTooLargeError:
+    """The refusal of an epsilon beyond what is computed: certainly at least so large, or about so large."""
+    size = f"at least {at_least:g}" if about is None else f"about {about:g}"
+    return EpsilonTooLargeError(
+        f"epsilon at this delta must be at most {MOST_EPSILON:g} to be computed, and is {size}: "
+        "take more noise, fewer steps or a larger delta",
+        at_least,
+    )
+
+
+@dataclass(frozen=True)
+class LogDelta:
+    """log delta at one epsilon: certified ends, a best value, and the slope d log(delta) / d eps."""
+
+    lower: float
+    estimate: float
+    upper: float
+    slope: float
+    ledger: ErrorLedger
+
+
+class Curve(Protocol):
+    """Certified log delta as a function of epsilon."""
+
+    def log_delta(self, epsilon: float) -> LogDelta:
+        """The curve at one epsilon."""
+        ...
+
+
+@dataclass(frozen=True)
+class EpsilonSandwich:
+    """Where the certified curves cross a delta, and their slope there."""
+
+    lower: float
+    estimate: float
+    upper: float
+    slope: float
+    ledger: ErrorLedger
+
+    @property
+    def width(self) -> float:
+        """upper - lower."""
+        return self.upper - self.lower
+
+
+def crossing(curve: Curve, log_delta: float, start: float, reach: float) -> EpsilonSandwich:
+    """Solve for the epsilon at which log delta has the value given, from a start at most about `reach` off.
+
+    Raises:
+        CannotCertifyError: the curve cannot be followed to the answer.
+    """
+    estimate, here = _newton(curve, log_delta, start, reach)
+    return EpsilonSandwich(
+        lower=_walk(curve, log_delta, estimate, here, -1.0),
+        estimate=estimate,
+        upper=_walk(curve, log_delta, estimate, here, 1.0),
+        slope=here.slope,
+        ledger=here.ledger,
+    )
+
+
+def _newton(curve: Curve, log_delta: float, start: float, reach: float) -> tuple[float, LogDelta]:
+    """Newton's method on log delta, kept between the nearest points known to lie on either side."""
+    low, high, point = -math.inf, math.inf, start
+    for _ in range(100):
+        here = curve.log_delta(point)
+        if not here.slope < 0.0:
+            break
+        gap = log_delta - here.estimate
+        low, high = (point, high) if gap < 0.0 else (low, point)
+        step = max(-reach, min(reach, gap / here.slope))
+        following = point + step
+        if not low < following < high and math.isfinite(high - low):
+            following = 0.5 * (low + high)  # atoms bend the curve: Newton's step can leap over the answer
+        if abs(following - point) <= 4.0 * math.ulp(abs(point)) or high - low <= 8.0 * math.ulp(abs(point)):
+            return point, here
+        point = following
+    raise CannotCertifyError("no epsilon found where delta has the value asked for")
+
+
+def _walk(curve: Curve, log_delta: float, estimate: float, here: LogDelta, side: float) -> float:
+    """The nearest point found on one side whose certified delta is on the right side of the target."""
+    error = here.upper - log_delta if side > 0.0 else log_delta - here.lower
+    if not math.isfinite(error):
+        return math.inf * side
+    step = max(error / -here.slope, 0.0) * (1.0 + 1e-6) + 2.0 * math.ulp(estimate)
+    for _ in range(60):
+        point = estimate + side * step
+        try:
+            there = curve.log_delta(point)
+        except CannotCertifyError:
+            return math.inf * side
+        slip = 2.0**-52 * abs(log_delta)  # of the logarithm of the delta asked for
+        if (there.upper <= log_delta - slip) if side > 0.0 else (there.lower >= log_delta + slip):
+            return point
+        step *= 1.5
+    return math.inf * side
+
+
+@dataclass(frozen=True)
+class ClosedForm:
+    """The exact curve of one release, with its rounding error."""
+
+    pair: ShiftPair
+
+    def log_delta(self, epsilon: float) -> LogDelta:
+        """Certified log delta at epsilon."""
+        stick = hockey_stick(self.pair, np.array([epsilon]))
+        value, error = max(float(stick.value[0]), 5e-324), float(stick.error[0]) + 5e-324
+        slip = 4.0 * UNIT_ROUNDOFF * (1.0 + abs(math.log(value)))  # of the logarithm itself
+        return LogDelta(
+            lower=math.log(value - error) - slip if value > error else -math.inf,
+            estimate=math.log(value),
+            upper=math.log(value + error) + slip,
+            slope=-float(stick.slope[0]) / value,
+            ledger=ErrorLedger(roundoff=error / value),
+        )
+
+    def start(self, log_delta: float) -> float:
+        """An epsilon close to the one asked for, by looking at many points at once."""
+        low, high = 0.0, min(self.pair.supremum, 4.0)
+        while high < self.pair.supremum and self._is_above(np.array([high]), log_delta)[0]:
+            low, high = high, 4.0 * high
+        # next to a largest loss, where log delta falls without bound, Newton's method needs a closer start
+        close = 1e-3 if math.isinf(self.pair.supremum) else 1e-14
+        while high - low > close * high and high > 1e-18:
+            points = np.linspace(low, high, 33)
+            last = int(np.count_nonzero(self._is_above(points[1:-1], log_delta)))
+            low, high = float(points[last]), float(points[last + 1])
+        return low if low > 0.0 else high
+
+    def _is_above(self, epsilons: Array, log_delta: float) -> NDArray[np.bool_]:
+        value = hockey_stick(self.pair, epsilons).value
+        with np.errstate(divide="ignore"):
+            return np.log(np.maximum(value, 0.0)) > log_delta

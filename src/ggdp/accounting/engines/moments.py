@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The wide answer that always exists: Chernoff above, one event below.
+
+Used only where no engine certifies its own error well enough. Above, delta(eps) <= e^{K(theta) - theta eps}
+sup_x (1 - e^-x) e^{-theta x} for any theta > 0, with K certified by quadrature. Below, a composition is at
+least as revealing as any one of its releases, and delta(eps) >= P(E) - e^eps Q(E) for the event E that some
+loss exceeds a number c. Where one large loss decides and all others hardly vary, the best c leaves next to
+nothing out.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ggdp.accounting.engines.curve import ClosedForm
+from ggdp.accounting.engines.tilt import Parts, TiltPlan
+from ggdp.numerics import Array
+from ggdp.privacy_loss.hockey_stick import hockey_stick, log_masses, thresholds
+from ggdp.privacy_loss.quadrature import NEGLIGIBLE, certified_nodes_of_all
+
+_FACTORS = (1.0, 0.85, 0.7, 0.55, 0.4, 0.25, 0.1, 0.03, 0.01, 0.001)  # of the saddle's tilt
+_MOST_SINGLE = 3  # releases that are asked for their own cost
+_MOST_PARTS = 50  # more are not worth the time
+_NONE = -1e9  # log of a mass that is none
+
+
+def log_chernoff_constant(theta: float) -> float:
+    """log of sup over x > 0 of (1 - e^-x) e^{-theta x}."""
+    return theta * math.log(theta) - (1.0 + theta) * math.log1p(theta) if theta > 0.0 else 0.0
+
+
+def log_delta_above(parts: Parts, plan: TiltPlan, theta: float, epsilon: float) -> float:
+    """A certified upper bound of log delta at epsilon, from the best tilt around the one given."""
+
+    def bound(tilt: float, cumulant: float) -> float:
+        return cumulant - tilt * epsilon + log_chernoff_constant(tilt)
+
+    return min(_best_tilt(parts, plan, theta, bound), 0.0)
+
+
+def epsilon_above(
+    parts: Parts, plan: TiltPlan, theta: float, log_delta: float, wanted: float = math.inf
+) -> float:
+    """A certified upper bound of the epsilon at a delta, from the best tilt around the one given; infinite
+    where the plan says that it would exceed what is wanted."""
+
+    def bound(tilt: float, cumulant: float) -> float:
+        return (cumulant + log_chernoff_constant(tilt) - log_delta) / tilt
+
+    return max(_best_tilt(parts, plan, theta, bound, wanted), 0.0)
+
+
+def _best_tilt(
+    parts: Parts,
+    plan: TiltPlan,
+    theta: float,
+    bound: Callable[[float, float], float],
+    wanted: float = math.inf,
+) -> float:
+    """The bound of the tilt with the best plan, of those that can be certified; infinite where none can.
+
+    A cumulant costs a quadrature of every part, its plan next to nothing.
+    """
+    tilts = [factor * theta for factor in _FACTORS]
+    planned = np.array([bound(tilt, float(plan.times @ plan.log_phis(tilt))) for tilt in tilts])
+    for place in np.argsort(np.where(np.isnan(planned), math.inf, planned), kind="stable"):
+        if planned[place] > wanted:
+            break
+        try:
+            return bound(tilts[place], _certified_cumulant(parts, plan, tilts[place]))
+        except ArithmeticError:  # the plan was wrong there, or the tail does not fall off
+            continue
+    return math.inf
+
+
+def _certified_cumulant(parts: Parts, plan: TiltPlan, theta: float) -> float:
+    pairs, yardsticks = [pair for pair, _ in parts], plan.log_phis(theta)[:, None]
+    # the errors of all releases add up to some 1e-6 at most, far less than Chernoff's inequality gives away
+    accuracy = max(-18.0 - math.log(float(plan.times.sum())), NEGLIGIBLE)
+    nodes = certified_nodes_of_all(pairs, (theta,), 0.0, yardsticks, negligible=accuracy)
+    return sum(
+        times * (part.log_phi[0] + part.quadrature[0] + part.roundoff[0])
+        for (_, times), part in zip(parts, nodes, strict=True)
+    )
+
+
+def epsilon_below(parts: Parts, plan: TiltPlan, log_delta: float) -> float:
+    """A certified lower bound of the epsilon at a delta: the best single release, or the best event.
+
+    delta >= P(E) - e^eps Q(E) for every event E, so epsilon >= log((P(E) - delta) / Q(E)). E is that some
+    loss exceeds c, and c is tried.
+    """
+    best = 0.0
+    for index in _most_revealing(parts, plan, log_delta):
+        curve = ClosedForm(parts[index][0])
+        point = curve.start(log_delta) * (1.0 - 1e-9)
+        if point > best and curve.log_delta(point).lower >= log_delta:
+            best = point
+
+    def value(event: "_Beyond") -> Array:
+        share = np.minimum(log_delta - event.log_p, 0.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = event.log_p - event.log_q + np.log1p(-np.exp(share))
+        return np.where(share < 0.0, found, -np.inf)
+
+    return max(best, _largest(parts, value, best))
+
+
+def _most_revealing(parts: Parts, plan: TiltPlan, log_delta: float) -> list[int]:
+    """The parts whose single release costs most, roughly."""
+    if len(parts) <= _MOST_SINGLE:
+        return list(range(len(parts)))
+    low, high = np.zeros(len(parts)), np.full(len(parts), 2000.0)
+    with np.errstate(divide="ignore"):
+        for _ in range(30):
+            middle = 0.5 * (low + high)
+            is_above = plan.log_single_deltas(middle) > log_delta
+            low, high = np.where(is_above, middle, low), np.where(is_above, high, middle)
+    return [int(index) for index in np.argsort(-low, kind="stable")[:_MOST_SINGLE]]
+
+
+def log_delta_below(parts: Parts, plan: TiltPlan, epsilon: float) -> float:
+    """A certified lower bound of log delta at epsilon: the best single release, or the best event."""
+    order = list(range(len(parts)))
+    if len(parts) > _MOST_SINGLE:
+        with np.errstate(divide="ignore"):
+            rough = plan.log_single_deltas(np.full(len(parts), epsilon))
+        order = [int(index) for index in np.argsort(-rough, kind="stable")[:_MOST_SINGLE]]
+    best = max(ClosedForm(parts[index][0]).log_delta(epsilon).lower for index in order)
+
+    def value(event: "_Beyond") -> Array:
+        ratio = epsilon + event.log_q - event.log_p
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = event.log_p + np.log(-np.expm1(np.minimum(ratio, 0.0)))
+        return np.where(ratio < 0.0, found, -np.inf)
+
+    return max(best, _largest(parts, value, epsilon))
+
+
+@dataclass(frozen=True)
+class _Beyond:
+    """The events that some loss exceeds c: no more than log P(E), and no less than log Q(E)."""
+
+    log_p: Array
+    log_q: Array
+
+    @staticmethod
+    def of(parts: Parts, losses: Array) -> "_Beyond":
+        none, log_q = np.zeros_like(losses), np.full_like(losses, _NONE)
+        log_sum = np.full_like(losses, _NONE)
+        for pair, times in parts:
+            place = thresholds(pair, losses)[0]
+            inside = np.isfinite(place)
+            one_p, one_q, slip = log_masses(pair, np.where(inside, place, 0.0))
+            one_p, one_q = np.where(inside, one_p - slip, _NONE), np.where(inside, one_q + slip, _NONE)
+            log_sum = np.logaddexp(log_sum, math.log(times) + one_p)
+            log_q = np.logaddexp(log_q, math.log(times) + one_q)
+            none += times * np.log1p(-np.exp(np.minimum(one_p, -1e-9)))
+        with np.errstate(divide="ignore"):
+            many = np.log(-np.expm1(none)) - 1e-14
+        # of rare events the union is their sum, but for its square
+        few = log_sum - np.exp(np.minimum(log_sum, 0.0)) - 1e-14 * (1.0 + np.abs(log_sum))
+        slip = 1e-14 * (1.0 + np.abs(log_q))
+        return _Beyond(np.where(log_sum < -30.0, few, many), log_q + slip)
+
+
+def _largest(parts: Parts, value: Callable[[_Beyond], Array], about: float) -> float:
+    """The largest value over the c tried: all sizes first, then closer and closer around the best."""
+    if len(parts) > _MOST_PARTS:
+        return -math.inf
+    losses = np.unique(np.concatenate([np.geomspace(1e-9, 4.0, 60) * max(about, 1e-9), [about]]))
+    best = -math.inf
+    for _ in range(4):
+        found = np.nan_to_num(value(_Beyond.of(parts, losses)), nan=-np.inf)
+        top = int(np.argmax(found))
+        best = max(best, float(found[top]))
+        low, high = losses[max(top - 1, 0)], losses[min(top + 1, len(losses) - 1)]
+        losses = np.linspace(low, high, 40)
+    return best
+
+
+def log_total_variation_above(parts: Parts) -> float:
+    """log of the sum of every release's total variation, which that of the composition cannot exceed."""
+    total = 0.0
+    for pair, times in parts:
+        stick = hockey_stick(pair, np.zeros(1))
+        total += times * float(stick.value[0] + stick.error[0])
+    return math.log(total)

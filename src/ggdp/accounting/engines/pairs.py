@@ -1,0 +1,406 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One direction of a composition of known pairs, answered by the cheapest engine that certifies itself.
+
+Engines are tried in turn; what each certifies is true, so two answers to the same question are intersected.
+An engine that cannot certify itself, or whose arithmetic leaves the range of doubles, has no say (both are
+`ArithmeticError`). A curve that an engine has built is kept: further questions nearby are read off it.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import numpy as np
+
+from ggdp.accounting.bounds import Bounds, ErrorLedger
+from ggdp.accounting.engines import contour, lattice, moments, rare
+from ggdp.accounting.engines.curve import (
+    MOST_EPSILON,
+    ClosedForm,
+    Curve,
+    EpsilonSandwich,
+    LogDelta,
+    crossing,
+    too_large,
+)
+from ggdp.accounting.engines.tilt import Saddle, TiltPlan, saddle_for_epsilon, saddle_for_log_delta
+from ggdp.numerics import UNIT_ROUNDOFF
+from ggdp.privacy_loss.dominating import Parts
+from ggdp.privacy_loss.hockey_stick import survivals
+
+CLOSED_FORM = "closed form"
+"""The method of one release, which has no largest epsilon."""
+
+_SMALLEST_LOG_DELTA = math.log(1e-290)  # beyond, delta is as good as none, and only bounded
+_GOOD_WIDTH = 2e-7  # relative width at which the contour's answer is taken as it is
+_FAIR_WIDTH = 1e-6  # and any other engine's
+_SUPREMUM_ERROR = 1e-14  # relative rounding error of a sum of largest losses
+_MANY = 12  # different parts beyond which each attempt takes a second or so, and fewer are made
+_MOST_ON_GRID = 60  # different parts that are put on a grid
+_MOST_RARE = 100  # different parts of which a rare event is split off, or a line drawn twice
+_LEAST_DELTA = 5e-324  # a positive delta never becomes an upper bound of zero
+_KEPT = 6  # curves that are kept for further questions
+
+Engine = Callable[[Parts, TiltPlan, Saddle], Curve]
+
+
+@dataclass
+class _Built:
+    """A curve that an engine has built, and the last point that was read off it."""
+
+    method: str
+    curve: Curve
+    reach: float  # how far, about, an epsilon may be from the last one
+    epsilon: float
+    log_delta: float
+    slope: float
+
+
+class PairComposition:
+    """One direction of a composition of known pairs.
+
+    Args:
+        parts: the pairs and how often each is released.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self._built: list[_Built] = []
+
+    @cached_property
+    def _plan(self) -> TiltPlan:
+        return TiltPlan.of(self.parts)
+
+    @cached_property
+    def _ceiling(self) -> float:
+        """No less than the sum of the largest losses, rounding included."""
+        return sum(times * pair.supremum for pair, times in self.parts) * (1.0 + _SUPREMUM_ERROR)
+
+    @cached_property
+    def _releases(self) -> int:
+        return sum(times for _, times in self.parts)
+
+    @cached_property
+    def _may_be_rare(self) -> bool:
+        """Whether a large loss can be much rarer than a small one: sampled, and tails not Laplace."""
+        return len(self.parts) <= _MOST_RARE and any(
+            pair.rate < 1.0 and pair.up > 0.0 and pair.beta > 1.0 for pair, _ in self.parts
+        )
+
+    def largest_loss(self) -> tuple[float, float]:
+        """Bounds on the largest loss, which is epsilon at delta = 0; infinite where losses have no bound."""
+        return self._ceiling * (1.0 - 4.0 * _SUPREMUM_ERROR), self._ceiling
+
+    def epsilon(self, log_delta: float) -> Bounds:
+        """Certified epsilon at log delta.
+
+        Raises:
+            EpsilonTooLargeError: it exceeds what is computed.
+        """
+        best = self._top_atom(log_delta)
+        if best is not None and best.width <= _GOOD_WIDTH * best.upper:
+            return best
+        if (kept := self._epsilon_from_built(log_delta)) is not None:
+            return kept
+        if self._releases == 1:
+            return self._closed_form_epsilon(log_delta)
+        plan = self._plan
+        saddle = saddle_for_log_delta(plan, log_delta)
+        if saddle.epsilon < saddle.deviation and self._is_zero(log_delta):
+            return Bounds(0.0, 0.0, 0.0, "total variation")
+        if saddle.epsilon > MOST_EPSILON:
+            least = moments.epsilon_below(self.parts, plan, log_delta)
+            if least > MOST_EPSILON:
+                raise too_large(least)
+        for method, attempt in self._attempts(saddle, log_delta):
+            try:
+                found, curve = attempt()
+            except ArithmeticError:
+                continue
+            self._keep(method, curve, found.estimate, saddle)
+            answer = self._as_bounds(found, method)
+            best = answer if best is None else Bounds.intersection(best, answer)
+            if _is_good(best, method):
+                return best
+        return self._epsilon_with_moments(log_delta, saddle, best)
+
+    def delta(self, epsilon: float, known: float = 0.0) -> Bounds:
+        """Certified delta at epsilon.
+
+        Where it is certainly below `known`, what another direction costs at least, a rough answer is enough.
+        """
+        if epsilon >= self._ceiling:
+            return Bounds(0.0, 0.0, 0.0, "pure")
+        if self._releases == 1:
+            return _delta_bounds(ClosedForm(self.parts[0][0]).log_delta(epsilon), CLOSED_FORM)
+        for built in self._nearest(lambda built: abs(built.epsilon - epsilon) / built.reach):
+            try:
+                answer = _delta_bounds(built.curve.log_delta(epsilon), built.method)
+            except ArithmeticError:
+                continue
+            if _is_good(answer, built.method):
+                return answer
+        plan = self._plan
+        saddle = saddle_for_epsilon(plan, epsilon)
+        best: Bounds | None = None
+        if not saddle.deviation > 0.0 or saddle.log_delta < _SMALLEST_LOG_DELTA or epsilon > MOST_EPSILON:
+            return self._delta_by_moments(saddle, epsilon)
+        for turn, (method, attempt) in enumerate(self._delta_attempts(saddle, epsilon)):
+            if turn == 1 and known > 0.0:
+                rough = self._delta_by_moments(saddle, epsilon)
+                if rough.upper <= known:
+                    return rough
+            try:
+                curve = attempt()
+                answer = _delta_bounds(curve.log_delta(epsilon), method)
+            except ArithmeticError:
+                continue
+            self._keep(method, curve, epsilon, saddle)
+            best = answer if best is None else Bounds.intersection(best, answer)
+            if _is_good(best, method) or best.upper <= known:
+                return best
+        wide = self._delta_by_moments(saddle, epsilon)
+        return wide if best is None else Bounds.intersection(best, wide)
+
+    def costs_no_more(self, log_delta: float, epsilon: float) -> bool:
+        """Whether a quick bound shows that epsilon at log delta is at most the one given.
+
+        Worth asking only of many different parts, of which the engines' answer takes long.
+        """
+        if len(self.parts) <= _MANY:
+            return self._ceiling <= epsilon
+        theta = saddle_for_log_delta(self._plan, log_delta).theta
+        return moments.epsilon_above(self.parts, self._plan, theta, log_delta, 0.9999 * epsilon) <= epsilon
+
+    # --- curves that are there already
+
+    def _keep(self, method: str, curve: Curve, epsilon: float, saddle: Saddle | None) -> None:
+        """Keep a curve that was just asked at epsilon."""
+        here = curve.log_delta(epsilon)
+        known = saddle is not None and not method.endswith("rare event")
+        reach = max(2.0 * saddle.deviation if saddle is not None and known else 0.2 * epsilon, 1e-300)
+        built = _Built(method, curve, reach, epsilon, here.estimate, min(here.slope, -1e-300))
+        self._built = [*self._built[1 - _KEPT :], built]
+
+    def _nearest(self, distance: Callable[[_Built], float]) -> list[_Built]:
+        """The two curves whose last question was nearest."""
+        return sorted(self._built, key=distance)[:2]
+
+    def _epsilon_from_built(self, log_delta: float) -> Bounds | None:
+        """A good answer read off a curve that is there; None where there is none."""
+        for built in self._nearest(lambda built: abs(built.log_delta - log_delta)):
+            start = built.epsilon + (log_delta - built.log_delta) / built.slope
+            try:
+                found = crossing(built.curve, log_delta, start, built.reach)
+            except ArithmeticError:
+                continue
+            answer = self._as_bounds(found, built.method)
+            if _is_good(answer, built.method):
+                built.epsilon, built.log_delta, built.slope = found.estimate, log_delta, found.slope
+                return answer
+        return None
+
+    # --- epsilon
+
+    def _top_atom(self, log_delta: float) -> Bounds | None:
+        """Certified epsilon where every release is Laplace and delta is below the mass of the top atoms.
+
+        A Laplace loss equals its supremum with positive probability. With p the probability that all
+        releases do, and s the sum of the suprema, delta(eps) >= p (1 - e^(eps - s)) and delta(s) = 0. So for
+        a delta far below p, epsilon lies in [s + log(1 - delta/p), s], no wider than about delta/p.
+        """
+        if any(pair.beta != 1.0 or math.isfinite(pair.cut) for pair, _ in self.parts):
+            return None
+        log_mass = 0.0
+        for pair, times in self.parts:
+            up, _, still = survivals(pair, pair.up)
+            log_mass += times * math.log((1.0 - pair.rate) * still + pair.rate * up)
+        share = log_delta - log_mass * (1.0 + 1e-12) + 1e-12
+        if share >= 0.0:
+            return None
+        total = sum(times * pair.supremum for pair, times in self.parts)
+        slack = 4.0 * UNIT_ROUNDOFF * total  # of the sum itself
+        lower = max(total + math.log1p(-math.exp(share)) - slack, 0.0)
+        return Bounds(lower, max(lower, total), total + slack, "top atom")
+
+    def _closed_form_epsilon(self, log_delta: float) -> Bounds:
+        curve = ClosedForm(self.parts[0][0])
+        if curve.log_delta(0.0).upper <= log_delta:
+            return Bounds(0.0, 0.0, 0.0, CLOSED_FORM)
+        start = curve.start(log_delta)
+        try:
+            found = crossing(curve, log_delta, start, 0.1 * start)
+            self._keep(CLOSED_FORM, curve, found.estimate, None)
+            return self._as_bounds(found, CLOSED_FORM)
+        except ArithmeticError:
+            pass
+        # so large that neighbouring doubles cannot be told apart: certified points on both sides
+        for share in (1e-12, 1e-9, 1e-6, 1e-3, 0.1):
+            low, high = start * (1.0 - share), start * (1.0 + share)
+            if curve.log_delta(low).lower >= log_delta and curve.log_delta(high).upper <= log_delta:
+                return Bounds(low, start, high, CLOSED_FORM)
+        raise too_large(0.0, about=start)
+
+    def _is_zero(self, log_delta: float) -> bool:
+        """Whether delta at zero, the distance of the two laws in total variation, is certainly no larger."""
+        plan = self._plan
+        with np.errstate(divide="ignore"):
+            singles = np.exp(plan.log_single_deltas(np.zeros(len(self.parts))))
+            rough = math.log(plan.times @ singles + _LEAST_DELTA)
+        if rough <= log_delta + 0.1 and moments.log_total_variation_above(self.parts) <= log_delta:
+            return True
+        at_zero = saddle_for_epsilon(plan, 0.0)
+        if at_zero.log_delta > log_delta + 0.5:  # rough, but clearly above
+            return False
+        try:
+            return contour.draw(self.parts, plan, at_zero).log_delta(0.0).upper <= log_delta
+        except ArithmeticError:
+            return False
+
+    def _attempts(
+        self, saddle: Saddle, log_delta: float
+    ) -> Iterator[tuple[str, Callable[[], tuple[EpsilonSandwich, Curve]]]]:
+        """Ways to an answer, the cheapest first."""
+        planned = saddle.epsilon < 5.0 * MOST_EPSILON  # else no tilt brings delta down to it
+        several = len(self.parts)
+        if planned:
+            yield "contour", partial(self._by_engine, contour.draw, saddle, log_delta)
+        if self._may_be_rare:
+            for name, engine in _ENGINES if several <= _MANY else _ENGINES[:1]:
+                yield f"{name} with rare event", partial(self._with_rare, engine, log_delta)
+        if planned and several <= _MOST_ON_GRID:
+            yield "lattice", partial(self._by_engine, _grid, saddle, log_delta)
+        if planned and several <= _MOST_RARE:
+            yield "contour", partial(self._by_engine, _patient, saddle, log_delta)
+        if self._may_be_rare and several <= _MANY:
+            yield "contour with rare event", partial(self._with_rare, _patient, log_delta)
+
+    def _by_engine(self, engine: Engine, saddle: Saddle, log_delta: float) -> tuple[EpsilonSandwich, Curve]:
+        """Build the engine at the saddle, solve, and build again where it turned out to lie elsewhere."""
+        best: tuple[EpsilonSandwich, Curve] | None = None
+        for _ in range(3):
+            try:
+                curve = engine(self.parts, self._plan, saddle)
+                again = crossing(curve, log_delta, saddle.epsilon, 2.0 * saddle.deviation)
+            except ArithmeticError:
+                if best is None:
+                    raise
+                return best
+            best = (again, curve) if best is None or again.width < best[0].width else best
+            found = best[0]
+            well_placed = abs(found.estimate - saddle.epsilon) <= 0.25 * saddle.deviation
+            if well_placed or found.width <= _GOOD_WIDTH * found.upper:
+                break
+            saddle = saddle_for_epsilon(self._plan, found.estimate)
+        assert best is not None
+        return best
+
+    def _with_rare(self, engine: Engine, log_delta: float) -> tuple[EpsilonSandwich, Curve]:
+        guess = self._rare_guess(log_delta)
+        best: tuple[EpsilonSandwich, Curve] | None = None
+        for margin in (1.3, 1.05, 1.01, 1.001):
+            split = rare.cut(self.parts, self._plan, margin * guess, log_delta)
+            saddle = saddle_for_epsilon(split.plan, guess)
+            try:
+                curve = rare.RareSplit(engine(split.parts, split.plan, saddle), split.rare)
+                again = crossing(curve, log_delta, guess, 0.1 * guess)
+            except ArithmeticError:
+                if best is None:
+                    raise
+                return best
+            before = math.inf if best is None else best[0].width
+            best = (again, curve) if best is None or again.width < before else best
+            now = best[0].width
+            if now <= _FAIR_WIDTH * best[0].upper or (math.isfinite(before) and now > 0.5 * before):
+                break
+            guess = best[0].estimate
+        assert best is not None
+        return best
+
+    def _rare_guess(self, log_delta: float) -> float:
+        if log_delta not in self._rare_guesses:
+            self._rare_guesses[log_delta] = rare.planned_epsilon(self.parts, self._plan, log_delta)
+        return self._rare_guesses[log_delta]
+
+    @cached_property
+    def _rare_guesses(self) -> dict[float, float]:
+        return {}
+
+    def _as_bounds(self, found: EpsilonSandwich, method: str) -> Bounds:
+        """Clip to what is known anyway: no negative epsilon, none beyond the largest loss."""
+        values = (found.lower, found.estimate, found.upper)
+        lower, estimate, upper = (min(max(value, 0.0), self._ceiling) for value in values)
+        return Bounds(lower, estimate, upper, method, found.ledger)
+
+    def _epsilon_with_moments(self, log_delta: float, saddle: Saddle, best: Bounds | None) -> Bounds:
+        upper = min(self._ceiling, moments.epsilon_above(self.parts, self._plan, saddle.theta, log_delta))
+        lower = min(moments.epsilon_below(self.parts, self._plan, log_delta), upper)
+        if best is None and upper > MOST_EPSILON and saddle.epsilon > MOST_EPSILON:
+            raise too_large(lower, about=saddle.epsilon)
+        wide = Bounds(lower, min(max(saddle.epsilon, lower), upper), upper, "moments", ErrorLedger())
+        return wide if best is None else Bounds.intersection(best, wide)
+
+    # --- delta
+
+    def _delta_attempts(self, saddle: Saddle, epsilon: float) -> Iterator[tuple[str, Callable[[], Curve]]]:
+        several = len(self.parts)
+        yield "contour", partial(contour.draw, self.parts, self._plan, saddle)
+        if self._may_be_rare and epsilon < 600.0:
+            for name, engine in _ENGINES if several <= _MANY else _ENGINES[:1]:
+                yield f"{name} with rare event", partial(self._rare_curve, engine, epsilon)
+        if several <= _MOST_ON_GRID:
+            yield "lattice", partial(_grid, self.parts, self._plan, saddle)
+        if several <= _MOST_RARE:
+            yield "contour", partial(_patient, self.parts, self._plan, saddle)
+
+    def _rare_curve(self, engine: Engine, epsilon: float) -> Curve:
+        """Split off for the delta that the plan says, then for the one that was found: a rare event makes the
+        plan's too large by orders of magnitude."""
+        guess = max(epsilon, 1e-14)
+        log_delta = saddle_for_epsilon(self._plan, guess).log_delta
+        while True:
+            split = rare.cut(self.parts, self._plan, 1.05 * guess, log_delta)
+            saddle = saddle_for_epsilon(split.plan, guess)
+            curve = rare.RareSplit(engine(split.parts, split.plan, saddle), split.rare)
+            found = curve.log_delta(epsilon).estimate
+            if found > log_delta - 1.0:
+                return curve
+            log_delta = found
+
+    def _delta_by_moments(self, saddle: Saddle, epsilon: float) -> Bounds:
+        log_upper = min(moments.log_total_variation_above(self.parts), 0.0)
+        log_upper = min(log_upper, moments.log_delta_above(self.parts, self._plan, saddle.theta, epsilon))
+        upper = _raised(log_upper)
+        lower = min(math.exp(moments.log_delta_below(self.parts, self._plan, epsilon)), upper)
+        return Bounds(lower, min(max(math.exp(min(saddle.log_delta, 0.0)), lower), upper), upper, "moments")
+
+
+def _grid(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Curve:
+    # the estimate is far better than the width; few releases are cheap, and get it to eight digits
+    width = 1e-7 if sum(times for _, times in parts) < 20 else 5e-7
+    return lattice.build(parts, plan, saddle, width * max(saddle.theta * saddle.epsilon, 1e-2))
+
+
+def _patient(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Curve:
+    return contour.draw(parts, plan, saddle, effort=20.0)
+
+
+_ENGINES: tuple[tuple[str, Engine], ...] = (("contour", contour.draw), ("lattice", _grid))
+
+
+def _is_good(found: Bounds, method: str) -> bool:
+    good = (_GOOD_WIDTH if method == "contour" else _FAIR_WIDTH) * found.upper
+    return found.width <= good < math.inf
+
+
+def _delta_bounds(found: LogDelta, method: str) -> Bounds:
+    upper = _raised(found.upper)
+    lower = min(math.exp(min(found.lower, 0.0)) * (1.0 - 4.0 * UNIT_ROUNDOFF), upper)
+    estimate = min(max(math.exp(min(found.estimate, 0.0)), lower), upper)
+    return Bounds(lower, estimate, upper, method, found.ledger)
+
+
+def _raised(log_delta: float) -> float:
+    """No less than the delta of that logarithm, and positive."""
+    return min(math.exp(min(log_delta, 0.0)) * (1.0 + 4.0 * UNIT_ROUNDOFF) + _LEAST_DELTA, 1.0)

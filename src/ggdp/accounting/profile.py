@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a mechanism costs: `account` builds its profile once, and the profile is asked as often as one likes.
+
+mechanism --steps--> releases --privacy_loss--> pairs, cells or Renyi bounds --engines--> profile --> Bounds
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Literal, overload
+
+from ggdp import arguments
+from ggdp.accounting.bounds import Bounds, Estimate
+from ggdp.accounting.engines.curve import MOST_EPSILON
+from ggdp.accounting.steps import Vote, steps_of
+from ggdp.accounting.vectors.routes import cost_of, one_coordinate_estimate, scanned_estimate
+from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
+from ggdp.mechanisms import Adjacency, Mechanism
+
+_LEAST_DELTA = 1e-100
+_LEAST_LOG_DELTA = math.log(_LEAST_DELTA)
+_DELTAS = "[1e-100, 1)"
+
+Method = Literal["scanned", "one-coordinate"]
+_METHODS = {"scanned": scanned_estimate, "one-coordinate": one_coordinate_estimate}
+
+
+def account(mechanism: Mechanism | Vote, *, adjacency: Adjacency | None = None) -> "PrivacyProfile":
+    """The privacy profile of a mechanism: all its pairs (epsilon, delta).
+
+    Args:
+        mechanism: what is released.
+        adjacency: which datasets are neighbours. If left out it is ADD_REMOVE, the worse of adding and of
+            removing a record; a vote such as `NoisyArgmax` names its own.
+
+    Raises:
+        ValueError: the mechanism, or the adjacency for it, is not covered.
+
+    >>> from ggdp import AdditiveNoise, Composed, Gaussian, PoissonSampled
+    >>> step = PoissonSampled(AdditiveNoise(Gaussian(std=1.0)), rate=0.01)
+    >>> profile = account(Composed(step, times=10_000))
+    >>> round(profile.epsilon(delta=1e-6).upper, 6)
+    6.907384
+    >>> profile.delta(epsilon=8.0).upper < 1e-7
+    True
+    """
+    return PrivacyProfile(mechanism, adjacency)
+
+
+class PrivacyProfile:
+    """Certified epsilon at any delta, and delta at any epsilon, of one mechanism; made by `account`.
+
+    What the first question has computed is kept, so that further ones nearby cost a fraction of it.
+
+    Guarantees:
+        lower <= truth <= upper in every answer, rounding included. tests/accounting/test_soundness.py holds
+        this against closed forms and mpmath.
+    """
+
+    def __init__(self, mechanism: Mechanism | Vote, adjacency: Adjacency | None = None) -> None:
+        self._steps = steps_of(mechanism, adjacency)
+        self._cost = cost_of(self._steps)
+        self._pure = self._steps.pure_epsilon()
+
+    def epsilon(self, *, delta: float | None = None, log_delta: float | None = None) -> Bounds:
+        """The smallest epsilon for which the mechanism is (epsilon, delta)-private.
+
+        Args:
+            delta: in [1e-100, 1), or 0 for pure privacy, which mechanisms of bounded loss have; or
+            log_delta: its natural logarithm.
+
+        Raises:
+            ValueError: an argument is out of range, or delta is 0 and the loss unbounded.
+            EpsilonTooLargeError: epsilon exceeds 2000 and has no closed form (one release, or Gaussian
+                releases without sampling, have one).
+        """
+        target = _log_delta_argument(delta, log_delta)
+        return self._pure_epsilon() if target == -math.inf else self._cost.epsilon(target)
+
+    def delta(self, *, epsilon: float) -> Bounds:
+        """The smallest delta for which the mechanism is (epsilon, delta)-private.
+
+        Args:
+            epsilon: at least 0; beyond 2000 bounds are wide, unless there is a closed form.
+        """
+        epsilon = arguments.real("epsilon", epsilon, least=0.0)
+        if self._pure is not None and epsilon >= self._pure:
+            return Bounds(0.0, 0.0, 0.0, "pure")
+        return self._cost.delta(epsilon)
+
+    def curve(
+        self, *, epsilons: Sequence[float] | None = None, deltas: Sequence[float] | None = None
+    ) -> list[Bounds]:
+        """delta at each epsilon, or epsilon at each delta."""
+        if (epsilons is None) == (deltas is None):
+            raise ValueError(
+                f"give epsilons or deltas, one of them, got epsilons={epsilons!r}, deltas={deltas!r}"
+            )
+        if epsilons is not None:
+            return _from_the_middle(epsilons, lambda epsilon: self.delta(epsilon=epsilon))
+        assert deltas is not None
+        return _from_the_middle(deltas, lambda delta: self.epsilon(delta=delta))
+
+    def largest_loss(self) -> tuple[float, float]:
+        """Bounds on the largest privacy loss, which is epsilon at delta = 0; infinite where it has none."""
+        if self._pure is None:
+            return self._cost.largest_loss()
+        nearest = float(self._pure)
+        if nearest < self._pure:
+            return nearest, math.nextafter(nearest, math.inf)
+        return min(nearest, math.nextafter(nearest, 0.0)) if nearest > self._pure else nearest, nearest
+
+    def _pure_epsilon(self) -> Bounds:
+        lower, upper = self.largest_loss()
+        if not math.isfinite(upper):
+            raise ValueError(
+                "delta must be positive for this mechanism, got 0: its privacy loss has no upper bound, and "
+                "no epsilon is enough; pure privacy takes Laplace noise (beta = 1) or outcomes whose "
+                f"probabilities have bounded ratios; give a delta in {_DELTAS}"
+            )
+        return Bounds(lower, upper, upper, "largest loss")
+
+    def epsilon_or_infinity(self, *, delta: float) -> Bounds:
+        """Epsilon at every delta in [0, 1], infinite where no epsilon is large enough or none is computed.
+
+        >>> from ggdp import AdditiveNoise, Gaussian, Laplace
+        >>> account(AdditiveNoise(Gaussian(std=1.0))).epsilon_or_infinity(delta=0.0).upper
+        inf
+        >>> account(AdditiveNoise(Laplace(scale=2.0))).epsilon_or_infinity(delta=0.6).upper
+        0.0
+        """
+        delta = arguments.real("delta", delta, least=0.0, most=1.0)
+        if delta == 1.0:
+            return Bounds(0.0, 0.0, 0.0, "everything is (0, 1)-private")
+        least = max(delta, _LEAST_DELTA)
+        try:
+            found = self.epsilon(delta=least)
+        except (CannotCertifyError, EpsilonTooLargeError):
+            beyond = self.delta(epsilon=MOST_EPSILON).lower > least
+            found = Bounds(MOST_EPSILON if beyond else 0.0, math.inf, math.inf, "beyond what is computed")
+        if delta >= _LEAST_DELTA:
+            return found
+        largest = self.largest_loss()[1]
+        return Bounds(min(found.lower, largest), largest, largest, "largest loss")
+
+
+@overload
+def epsilon(
+    mechanism: Mechanism | Vote,
+    *,
+    delta: float | None = ...,
+    log_delta: float | None = ...,
+    adjacency: Adjacency | None = ...,
+) -> Bounds: ...
+@overload
+def epsilon(
+    mechanism: Mechanism | Vote, *, delta: float, adjacency: Adjacency | None = ..., method: Method
+) -> Estimate: ...
+def epsilon(
+    mechanism: Mechanism | Vote,
+    *,
+    delta: float | None = None,
+    log_delta: float | None = None,
+    adjacency: Adjacency | None = None,
+    method: Method | None = None,
+) -> Bounds | Estimate:
+    """The smallest epsilon for which the mechanism is (epsilon, delta)-private.
+
+    Args:
+        mechanism: what is released.
+        delta: in [1e-100, 1), or 0 for pure privacy, which mechanisms of bounded loss have; or
+        log_delta: its natural logarithm.
+        adjacency: which datasets are neighbours; ADD_REMOVE, the worse of both directions, if left out. A
+            vote such as `NoisyArgmax` names its own.
+        method: for a vector release, "scanned" (the worst of equal splits) or "one-coordinate", both without
+            a guarantee; leave it out for the best certified route.
+
+    Returns:
+        Certified bounds; `upper` is the number to publish. With a `method`, an `Estimate`.
+
+    Guarantees:
+        lower <= truth <= upper, rounding included. tests/accounting/test_soundness.py holds this against
+        closed forms and mpmath.
+
+    Raises:
+        ValueError: an argument is out of range, or delta is 0 and the loss unbounded.
+        EpsilonTooLargeError: epsilon exceeds 2000 and has no closed form (one release, or Gaussian releases
+            without sampling, have one).
+
+    >>> from ggdp import AdditiveNoise, Composed, Gaussian, PoissonSampled
+    >>> step = PoissonSampled(AdditiveNoise(Gaussian(std=1.0)), rate=0.01)
+    >>> round(epsilon(Composed(step, times=10_000), delta=1e-6).upper, 6)
+    6.907384
+    """
+    if method is None:
+        return account(mechanism, adjacency=adjacency).epsilon(delta=delta, log_delta=log_delta)
+    target = _log_delta_argument(delta, log_delta)
+    return _estimated(mechanism, adjacency, method, log_delta=target)
+
+
+@overload
+def delta(mechanism: Mechanism | Vote, *, epsilon: float, adjacency: Adjacency | None = ...) -> Bounds: ...
+@overload
+def delta(
+    mechanism: Mechanism | Vote, *, epsilon: float, adjacency: Adjacency | None = ..., method: Method
+) -> Estimate: ...
+def delta(
+    mechanism: Mechanism | Vote,
+    *,
+    epsilon: float,
+    adjacency: Adjacency | None = None,
+    method: Method | None = None,
+) -> Bounds | Estimate:
+    """The smallest delta for which the mechanism is (epsilon, delta)-private.
+
+    Args:
+        mechanism: what is released.
+        epsilon: at least 0; beyond 2000 bounds are wide, unless there is a closed form.
+        adjacency: which datasets are neighbours; ADD_REMOVE if left out.
+        method: as for `epsilon`.
+
+    Guarantees:
+        lower <= truth <= upper; exactly 0 from the epsilon on at which the mechanism is purely private.
+
+    >>> from ggdp import AdditiveNoise, Laplace
+    >>> delta(AdditiveNoise(Laplace(scale=2.0)), epsilon=0.5).upper
+    0.0
+    """
+    if method is None:
+        return account(mechanism, adjacency=adjacency).delta(epsilon=epsilon)
+    return _estimated(mechanism, adjacency, method, epsilon=arguments.real("epsilon", epsilon, least=0.0))
+
+
+def privacy_curve(
+    mechanism: Mechanism | Vote,
+    *,
+    epsilons: Sequence[float] | None = None,
+    deltas: Sequence[float] | None = None,
+    adjacency: Adjacency | None = None,
+) -> list[Bounds]:
+    """delta at each epsilon, or epsilon at each delta; the mechanism is accounted once."""
+    return account(mechanism, adjacency=adjacency).curve(epsilons=epsilons, deltas=deltas)
+
+
+def _from_the_middle(points: Sequence[float], ask: Callable[[float], Bounds]) -> list[Bounds]:
+    """The answers at all points; the middle one is asked first, so that what it builds serves both sides."""
+    values = [float(point) for point in points]
+    order = sorted(range(len(values)), key=values.__getitem__)
+    middle = len(order) // 2
+    answers = {index: ask(values[index]) for index in [*order[middle:], *order[:middle][::-1]]}
+    return [answers[index] for index in range(len(values))]
+
+
+def _estimated(
+    mechanism: Mechanism | Vote,
+    adjacency: Adjacency | None,
+    method: str,
+    *,
+    log_delta: float | None = None,
+    epsilon: float | None = None,
+) -> Estimate:
+    arguments.one_of("method", method, list(_METHODS), hint="or leave it out for the best certified route")
+    steps = steps_of(mechanism, adjacency)
+    if steps.custom or log_delta == -math.inf:
+        raise ValueError(
+            f"method must be left out for a custom mechanism, and at delta = 0, got {method!r}: "
+            "it is for vectors of Generalized Gaussian noise"
+        )
+    if epsilon is not None:
+        return _METHODS[method](steps, lambda cost: cost.delta(epsilon))
+    assert log_delta is not None
+    return _METHODS[method](steps, lambda cost: cost.epsilon(log_delta))
+
+
+def checked_delta(delta: float) -> float:
+    """A delta that epsilon can be asked at: 0, or in [1e-100, 1)."""
+    delta = arguments.real("delta", delta, least=0.0, below=1.0)
+    if delta == 0.0:
+        return delta
+    return arguments.real("delta", delta, least=_LEAST_DELTA, below=1.0, hint="or 0 for pure privacy")
+
+
+def _log_delta_argument(delta: float | None, log_delta: float | None) -> float:
+    if (delta is None) == (log_delta is None):
+        raise ValueError(
+            f"give delta or log_delta, one of them, got delta={delta!r}, log_delta={log_delta!r}"
+        )
+    if delta is not None:
+        return math.log(delta) if (delta := checked_delta(delta)) else -math.inf
+    assert log_delta is not None
+    return arguments.real("log_delta", log_delta, least=_LEAST_LOG_DELTA - 1e-9, below=0.0)

@@ -1,0 +1,499 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What vector releases cost: the routes to a bound, of which the best one answers.
+
+| route | answer |
+|---|---|
+| every step has a known worst shift | the engines compose it, `Bounds` |
+| "score order" | `Bounds`: one number dominates, norms up to the matched one |
+| "certified renyi" | `Bounds`: Renyi over all splits above, the best explicit split below |
+| "certified renyi and gaussian" | `Bounds`: Renyi for all but a step's last repetitions, Gaussian for those |
+| "certified hybrid" | `Bounds`: one coordinate as long as the l_1 norm can be, d^(1-1/p) times the l_p norm |
+| "certified score order" | `Bounds`: one coordinate as long as the matched norm can be |
+| "certified gaussian" | `Bounds`: Gaussian noise with the same density at its centre, in the l_2 norm |
+| method="scanned", method="one-coordinate" | `Estimate` |
+
+docs/what-is-proved.md names the proof of each and the test that tries it.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Protocol
+
+from ggdp.accounting.bounds import Bounds, Estimate
+from ggdp.accounting.engines import contour
+from ggdp.accounting.engines.cells import CellComposition
+from ggdp.accounting.engines.curve import MOST_EPSILON, crossing, too_large
+from ggdp.accounting.engines.pairs import CLOSED_FORM, PairComposition
+from ggdp.accounting.engines.tilt import TiltPlan, saddle_for_epsilon, saddle_for_log_delta
+from ggdp.accounting.steps import NoiseStep, Steps
+from ggdp.accounting.vectors import score_order
+from ggdp.accounting.vectors.explicit_shifts import (
+    one_coordinate,
+    quick_splits,
+    sampled_split,
+    split,
+    worst_or_one_coordinate,
+)
+from ggdp.accounting.vectors.renyi import worst_step
+from ggdp.accounting.vectors.renyi_conversion import RenyiSteps
+from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
+from ggdp.mechanisms import AdditiveNoise, Adjacency
+from ggdp.privacy_loss.dominating import Parts
+
+_WIDE = 0.05  # relative width of an engine's answer from which on Renyi divergences may do better
+_MOST_STRETCH = 1.12  # beyond, the hybrid bound is worse than the Renyi one
+_SPLITS = (1, 2, 3, 5, 10, 30, 100, 1000, 10_000, 100_000, 1_000_000)
+_FEWEST_REPEATED = 10  # steps of which the last ones may be taken apart
+_MOST_LOSS = 500.0
+_LEAST_LOG_DELTA = -600.0
+_UNSEEN = 1e-9  # share of delta
+
+
+class Cost(Protocol):
+    """What a composition costs, seen from all directions, ready to be asked often."""
+
+    def epsilon(self, log_delta: float) -> Bounds:
+        """Certified epsilon at log delta."""
+        ...
+
+    def delta(self, epsilon: float) -> Bounds:
+        """Certified delta at epsilon."""
+        ...
+
+    def largest_loss(self) -> tuple[float, float]:
+        """Bounds on the largest loss, which is epsilon at delta = 0."""
+        ...
+
+
+Ask = Callable[[Cost], Bounds]
+"""One question, epsilon at a delta or delta at an epsilon, to be put to several costs."""
+
+
+def cost_of(steps: Steps) -> Cost:
+    """The cost of some steps.
+
+    Raises:
+        NoDominatingPairError: custom releases are composed with a vector without a known worst shift.
+    """
+    if steps.custom:
+        return WorstDirection(
+            [
+                CellComposition(
+                    [step.enclosed(direction) for step in steps.custom], steps.pairs_in(direction)
+                )
+                for direction in steps.directions
+            ]
+        )
+    if not steps.have_worst_shifts:
+        return VectorCost(steps)
+    worst = WorstDirection([PairComposition(parts) for parts in steps.pairs()])
+    vectors = [step.worst_shift for step in steps.noisy if step.noise.dimension != 1]
+    reasons = sorted({shift.reason for shift in vectors if shift is not None})
+    return WorstShiftCost(steps, worst, reasons) if reasons else worst
+
+
+@dataclass(frozen=True)
+class WorstDirection:
+    """The worse of several directions, at every question."""
+
+    directions: Sequence[PairComposition | CellComposition]
+
+    def epsilon(self, log_delta: float) -> Bounds:
+        """Certified epsilon at log delta.
+
+        Raises:
+            EpsilonTooLargeError: it exceeds what is computed.
+        """
+        worst: Bounds | None = None
+        for one in self.directions:
+            if worst is not None and one.costs_no_more(log_delta, worst.lower):
+                continue  # the other direction is the worse one
+            found = one.epsilon(log_delta)
+            worst = found if worst is None else Bounds.worst(worst, found)
+        assert worst is not None
+        return _not_too_large(worst)
+
+    def delta(self, epsilon: float) -> Bounds:
+        """Certified delta at epsilon."""
+        worst = self.directions[0].delta(epsilon)
+        for one in self.directions[1:]:
+            worst = Bounds.worst(worst, one.delta(epsilon, worst.lower))
+        return worst
+
+    def largest_loss(self) -> tuple[float, float]:
+        """Bounds on the largest loss."""
+        lower, upper = zip(*(one.largest_loss() for one in self.directions), strict=True)
+        return max(lower), max(upper)
+
+
+def _not_too_large(found: Bounds) -> Bounds:
+    """Refuse an epsilon beyond what is computed; one release has a closed form for all of them."""
+    if not found.method.endswith(CLOSED_FORM) and (found.lower > MOST_EPSILON or not found.upper < 1e6):
+        raise too_large(found.lower)
+    return found
+
+
+@dataclass(frozen=True)
+class WorstShiftCost:
+    """Vectors whose worst shifts are known: the engines answer, and Renyi divergences cut what is wide.
+
+    Attributes:
+        steps: all steps.
+        worst: the cost of their worst shifts.
+        reasons: why these are worst; they go into the answer's `method`.
+    """
+
+    steps: Steps
+    worst: WorstDirection
+    reasons: Sequence[str]
+
+    def epsilon(self, log_delta: float) -> Bounds:
+        """Certified epsilon at log delta."""
+        return self._named(lambda cost: cost.epsilon(log_delta))
+
+    def delta(self, epsilon: float) -> Bounds:
+        """Certified delta at epsilon."""
+        return self._named(lambda cost: cost.delta(epsilon))
+
+    def largest_loss(self) -> tuple[float, float]:
+        """Bounds on the largest loss."""
+        return self.worst.largest_loss()
+
+    def _named(self, ask: Ask) -> Bounds:
+        found = ask(self.worst)
+        if math.isinf(found.upper) or found.width > _WIDE * found.upper:
+            other = ask(_RenyiCost(_renyi_steps(self.steps)))
+            if other.upper < found.upper:
+                upper = max(other.upper, found.lower)
+                found = Bounds(found.lower, min(found.estimate, upper), upper, other.method)
+        return replace(found, method=", ".join([*self.reasons, found.method]))
+
+
+class VectorCost:
+    """Vectors of which some have no known worst shift: the best of several bounds above, explicit shifts
+    below.
+
+    Args:
+        steps: all steps.
+    """
+
+    def __init__(self, steps: Steps) -> None:
+        self._steps = steps
+
+    @cached_property
+    def _explicit(self) -> Cost:
+        """One shift that is allowed: what it costs is a lower bound."""
+        return cost_of(worst_or_one_coordinate(self._steps))
+
+    @cached_property
+    def _number(self) -> "_NumberCost | None":
+        found = score_order.one_number(self._steps)
+        return _NumberCost(score_order.NAME, found) if found is not None else None
+
+    @cached_property
+    def _gaussian(self) -> "_NumberCost | None":
+        found = score_order.gaussian(self._steps)
+        return _NumberCost(score_order.GAUSSIAN, found) if found is not None else None
+
+    @cached_property
+    def _renyi(self) -> "_RenyiCost":
+        return _RenyiCost(_renyi_steps(self._steps))
+
+    @cached_property
+    def _renyi_and_gaussian(self) -> "_RenyiBeforeCost | None":
+        return _gaussian_last(self._steps)
+
+    @cached_property
+    def _stretched(self) -> Cost | None:
+        steps = _stretched(self._steps)
+        return cost_of(steps) if steps is not None else None
+
+    @cached_property
+    def _splits(self) -> list["_SplitCost"]:
+        return [_SplitCost(parts) for parts in quick_splits(self._steps)]
+
+    @cached_property
+    def _sampled_split(self) -> CellComposition | None:
+        return sampled_split(self._steps)
+
+    @cached_property
+    def _largest_loss(self) -> float:
+        return _largest_l1_loss(self._steps)
+
+    def largest_loss(self) -> tuple[float, float]:
+        """Bounds on the largest loss."""
+        lower = self._explicit.largest_loss()[0]
+        return min(lower, self._largest_loss), self._largest_loss
+
+    def epsilon(self, log_delta: float) -> Bounds:
+        """Certified epsilon at log delta.
+
+        Raises:
+            EpsilonTooLargeError: it exceeds what is computed.
+        """
+        found = self._combined(
+            lambda cost: cost.epsilon(log_delta), lambda split, known: split.epsilon(log_delta, known)
+        )
+        return _not_too_large(_at_most(found, self._largest_loss))
+
+    def delta(self, epsilon: float) -> Bounds:
+        """Certified delta at epsilon."""
+        found = self._combined(
+            lambda cost: cost.delta(epsilon), lambda split, known: split.delta(epsilon, known)
+        )
+        return _at_most(found, 0.0) if epsilon >= self._largest_loss else found
+
+    def _combined(self, ask: Ask, ask_split: Callable[["_SplitCost", float], float]) -> Bounds:
+        one = ask(self._explicit)
+        number = _asked(ask, self._number)
+        if number is not None and self._number is not None and self._number.exact:
+            upper = max(number.upper, one.lower)
+            estimate = min(max(number.estimate, one.lower), upper)
+            return Bounds(one.lower, estimate, upper, f"{score_order.NAME}, {number.method}")
+        renyi = ask(self._renyi)
+        upper, how = renyi.upper, renyi.method
+        if number is None:
+            number = _asked(ask, self._gaussian)
+            name = score_order.GAUSSIAN
+        else:
+            name = score_order.NAME
+        if number is not None and number.upper < upper:
+            upper, how = number.upper, f"certified {name}"
+        if how == renyi.method and self._renyi_and_gaussian is not None:
+            other = ask(self._renyi_and_gaussian)
+            upper, how = (other.upper, other.method) if other.upper < upper else (upper, how)
+        if self._stretched is not None:
+            other = ask(self._stretched)
+            upper, how = (other.upper, "certified hybrid") if other.upper < upper else (upper, how)
+        lower = one.lower
+        for explicit in self._splits:
+            lower = max(lower, ask_split(explicit, lower))
+        if self._sampled_split is not None:
+            lower = max(lower, ask(self._sampled_split).lower)
+        upper = max(upper, lower)  # they may meet, to within rounding
+        return Bounds(lower, min(max(one.estimate, lower), upper), upper, how)
+
+
+def _at_most(found: Bounds, most: float) -> Bounds:
+    """The same answer where it is known to be at most so much."""
+    if found.upper <= most:
+        return found
+    upper = max(most, found.lower)
+    return Bounds(found.lower, min(found.estimate, upper), upper, found.method)
+
+
+def _asked(ask: Ask, cost: "_NumberCost | None") -> Bounds | None:
+    """The answer of a number; None where it is too large to be computed, or more than what is proved."""
+    if cost is None:
+        return None
+    try:
+        return ask(cost)
+    except (CannotCertifyError, EpsilonTooLargeError):
+        return None
+
+
+# --- costs that bound a vector's from above
+
+
+class _NumberCost:
+    """Numbers that dominate the vectors up to some delta, which is added."""
+
+    def __init__(self, name: str, number: score_order.OneNumber) -> None:
+        self.name, self.exact, self._number = name, number.exact, number
+
+    @cached_property
+    def _cost(self) -> Cost:
+        return cost_of(self._number.steps)
+
+    def epsilon(self, log_delta: float) -> Bounds:
+        spent = self._number.delta
+        if spent > _UNSEEN * math.exp(log_delta):
+            raise CannotCertifyError("too much of delta is spent on the domination")
+        found = self._cost.epsilon(log_delta + math.log1p(-spent * math.exp(-log_delta)))
+        if found.upper > self._number.largest_epsilon:
+            raise CannotCertifyError("epsilon is larger than what the domination covers")
+        return found
+
+    def delta(self, epsilon: float) -> Bounds:
+        spent = self._number.delta
+        if spent >= _UNSEEN or epsilon > self._number.largest_epsilon:
+            raise CannotCertifyError("the domination does not cover this epsilon")
+        found = self._cost.delta(epsilon)
+        upper = min(found.upper + spent, 1.0)
+        return Bounds(found.lower, min(found.estimate, upper), upper, found.method)
+
+    def largest_loss(self) -> tuple[float, float]:
+        return 0.0, math.inf
+
+
+def _renyi_steps(steps: Steps) -> RenyiSteps:
+    direction = steps.directions[0]  # adding a record costs no more than removing it
+    return RenyiSteps(tuple((*worst_step(step, direction), step.times) for step in steps.noisy))
+
+
+@dataclass(frozen=True)
+class _RenyiCost:
+    """The bound of Renyi divergences over all splits."""
+
+    gains: RenyiSteps
+
+    def epsilon(self, log_delta: float) -> Bounds:
+        upper = self.gains.epsilon(log_delta)
+        return Bounds(0.0, upper, upper, "certified renyi")
+
+    def delta(self, epsilon: float) -> Bounds:
+        upper = max(math.exp(self.gains.log_delta(epsilon)), 5e-324)
+        return Bounds(0.0, upper, upper, "certified renyi")
+
+    def largest_loss(self) -> tuple[float, float]:
+        return 0.0, math.inf
+
+
+@dataclass(frozen=True)
+class _RenyiBeforeCost:
+    """Renyi divergences of all but a step's last repetitions, and Gaussian noise that dominates those."""
+
+    gains: RenyiSteps
+    last: Sequence[Parts]
+
+    def epsilon(self, log_delta: float) -> Bounds:
+        upper = max(self.gains.epsilon_before(parts, log_delta) for parts in self.last)
+        return Bounds(0.0, upper, upper, "certified renyi and gaussian")
+
+    def delta(self, epsilon: float) -> Bounds:
+        upper = max(math.exp(self.gains.log_delta_before(parts, epsilon)) for parts in self.last)
+        upper = max(upper, 5e-324)
+        return Bounds(0.0, upper, upper, "certified renyi and gaussian")
+
+    def largest_loss(self) -> tuple[float, float]:
+        return 0.0, math.inf
+
+
+def _gaussian_last(steps: Steps) -> _RenyiBeforeCost | None:
+    """Where one kind of step has no worst shift: all but its last repetitions, and those with the Gaussian
+    noise that dominates them. Other steps count as earlier ones, wherever they are."""
+    without = [step for step in steps.noisy if step.worst_shift is None]
+    step = without[0]
+    last = math.ceil((0.05 if step.noise.noise.beta < 1.5 else 0.2) * step.times)
+    number = score_order.gaussian(replace(steps, noisy=(replace(step, times=last),)))
+    if len(without) != 1 or step.times < _FEWEST_REPEATED or number is None:
+        return None
+    others = tuple(other for other in steps.noisy if other is not step)
+    earlier = replace(steps, noisy=(replace(step, times=step.times - last), *others))
+    return _RenyiBeforeCost(_renyi_steps(earlier), number.steps.pairs())
+
+
+def _stretched(steps: Steps) -> Steps | None:
+    """One coordinate that holds the l_1 norm of any shift, where that is not much longer; it dominates by the
+    hybrid argument."""
+    longest = 1.0
+
+    def stretch(step: NoiseStep) -> AdditiveNoise:
+        nonlocal longest
+        noise = step.noise
+        if noise.dimension == 1 or noise.noise.beta == 2.0:
+            return noise
+        if noise.shift is not None:
+            largest = max(abs(value) for value, _ in noise.shift)
+            factor = math.fsum(abs(value) * count for value, count in noise.shift) / largest
+            longest = max(longest, factor)
+            return AdditiveNoise(noise.noise, noise.sensitivity, noise.norm, shift=((largest * factor, 1),))
+        factor = float(noise.dimension) ** (1.0 - 1.0 / noise.p)
+        longest = max(longest, factor)
+        if factor > _MOST_STRETCH:
+            return noise
+        return replace(noise, sensitivity=noise.sensitivity * factor * (1.0 + 1e-15), dimension=1)
+
+    stretched = steps.with_noise(stretch)
+    return stretched if longest <= _MOST_STRETCH else None
+
+
+def _largest_l1_loss(steps: Steps) -> float:
+    """The largest loss of Laplace releases: the l_1 norm of the shift, sampled; infinite for other noise."""
+    total = 0.0
+    for step in steps.noisy:
+        if step.noise.noise.beta != 1.0:
+            return math.inf
+        total += step.times * _largest_laplace_loss(step, Adjacency.REPLACE in steps.directions)
+    return total * (1.0 + 1e-12)
+
+
+def _largest_laplace_loss(step: NoiseStep, replaced: bool) -> float:
+    """Of one release whose density ratios to that without the record are within e^+-length."""
+    noise, rate = step.noise, step.rate
+    unit = noise.sensitivity / noise.noise.scale
+    if noise.shift is not None:
+        length = unit * math.fsum(abs(value) * count for value, count in noise.shift)
+    else:
+        length = float(unit * float(noise.dimension) ** (1.0 - 1.0 / noise.p))
+    if rate == 1.0:
+        return length
+    if length > _MOST_LOSS:
+        return 2.0 * length if replaced else length
+    removed, added = math.log1p(rate * math.expm1(length)), -math.log1p(rate * math.expm1(-length))
+    return removed + added if replaced else removed
+
+
+# --- costs that bound a vector's from below
+
+
+@dataclass(frozen=True)
+class _SplitCost:
+    """An explicit shift, asked only where a plan says that it costs more than what is known."""
+
+    parts: Parts
+
+    @cached_property
+    def _plan(self) -> TiltPlan:
+        return TiltPlan.of(self.parts)
+
+    def epsilon(self, log_delta: float, known: float) -> float:
+        """A certified lower bound of epsilon, or `known`."""
+        saddle = saddle_for_log_delta(self._plan, log_delta)
+        planned = saddle.epsilon + (saddle.log_delta - log_delta) / saddle.theta
+        if not known < planned < _MOST_LOSS:
+            return known
+        try:
+            curve = contour.draw(self.parts, self._plan, saddle)
+            return crossing(curve, log_delta, saddle.epsilon, 2.0 * saddle.deviation).lower
+        except CannotCertifyError:
+            return known
+
+    def delta(self, epsilon: float, known: float) -> float:
+        """A certified lower bound of delta, or `known`."""
+        saddle = saddle_for_epsilon(self._plan, epsilon)
+        least = max(_LEAST_LOG_DELTA, math.log(known + 5e-324))
+        if not (saddle.deviation > 0.0 and saddle.log_delta > least):
+            return known
+        try:
+            return math.exp(contour.draw(self.parts, self._plan, saddle).log_delta(epsilon).lower)
+        except CannotCertifyError:
+            return known
+
+
+# --- estimates
+
+
+def one_coordinate_estimate(steps: Steps, ask: Ask) -> Estimate:
+    """The cost of a shift in one coordinate alone."""
+    caveat = "a shift spread over several coordinates can cost more; leave method out for a bound"
+    return Estimate(ask(cost_of(one_coordinate(steps))).estimate, "one-coordinate", caveat)
+
+
+def scanned_estimate(steps: Steps, ask: Ask) -> Estimate:
+    """The largest cost over equal splits, the same number of coordinates in every step."""
+    if any(step.rate < 1.0 and step.worst_shift is None for step in steps.noisy):
+        raise ValueError(
+            "method must be left out, or be one-coordinate, for a Poisson-sampled vector, got scanned: once "
+            "sampled, a split is no composition of its coordinates; leave method out for a certified bound"
+        )
+    most = max(step.noise.dimension for step in steps.noisy)
+    counts = [count for count in _SPLITS if count < most] + ([int(most)] if most <= _SPLITS[-1] else [])
+    best, at = 0.0, 1
+    for count in counts:
+        value = ask(cost_of(split(steps, count))).estimate
+        best, at = (value, count) if value > best else (best, at)
+    caveat = f"only equal splits were tried, the worst over {at} coordinates; leave method out for a bound"
+    return Estimate(best, "scanned", caveat)

@@ -1,0 +1,450 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much noise, how many steps or how large a sampling rate a privacy target allows.
+
+A run is `steps` noisy steps, each on a Poisson sample of the records with probability `rate`.
+`calibrate_scale`, `calibrate_rate` and `calibrate_steps` take the same arguments under the same names, each
+without the one that it finds, and return a `Calibrated`. `calibrate_family` searches the parameter of any
+mechanism; `estimate_scale` calibrates to an estimate, which guarantees nothing.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ggdp import arguments
+from ggdp.accounting import Bounds, Estimate
+from ggdp.accounting import epsilon as epsilon_of
+from ggdp.calibration.target import Target, solve
+from ggdp.distributions import GeneralizedGaussian
+from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
+from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, Mechanism, PoissonSampled
+from ggdp.mechanisms.composed import Part
+from ggdp.mechanisms.known_shift import Shift, compressed
+from ggdp.privacy_loss.dominating import MOST_TIMES, NOISE_MULTIPLIER, RATE
+from ggdp.search import Axis, CountAxis, LogAxis, geometric, halve
+
+Method = Literal["scanned", "one-coordinate"]
+
+_RESOLUTION = 4e-7  # relative spacing of the scales or rates tried
+_SINGLE_RESOLUTION = 1e-9  # one release has a closed form: questions are cheap and answers sharp
+_INSIDE = 1e-9  # how far from the ends of the range of noise multipliers to stay, against rounding
+_HALVINGS = 28  # of the range of noise multipliers, for an estimate
+_COVERED = f"the noise multipliers covered, [{NOISE_MULTIPLIER.least:g}, {NOISE_MULTIPLIER.most:g}]"
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """A run of `steps` noisy steps, each on a Poisson sample with `rate`, that meets a target.
+
+    Attributes:
+        step: the noisy step, before sampling.
+        rate: Poisson sampling probability of each step.
+        steps: how many.
+        delta: the target's.
+        achieved: certified bounds of epsilon at `delta`; `achieved.upper` is at most the target.
+        sharp: whether the next less private setting (one step more, or 4e-7 less scale or more rate)
+            certifiably misses the target. False where the accountant's own bounds straddle the target there,
+            or where there is no next one.
+        alongside: other releases on the same data that the target covers too, as pairs (mechanism, times).
+    """
+
+    step: AdditiveNoise
+    rate: float
+    steps: int
+    delta: float
+    achieved: Bounds
+    sharp: bool
+    alongside: tuple[Part, ...] = ()
+
+    @property
+    def noise(self) -> GeneralizedGaussian:
+        """The noise of each step."""
+        return self.step.noise
+
+    @property
+    def beta(self) -> float:
+        """Exponent of the noise."""
+        return self.step.noise.beta
+
+    @property
+    def scale(self) -> float:
+        """Scale of the noise."""
+        return self.step.noise.scale
+
+    @property
+    def noise_multiplier(self) -> float:
+        """scale / (sqrt(2) * sensitivity); at beta = 2 the standard deviation over the sensitivity."""
+        return self.scale / (math.sqrt(2.0) * self.step.sensitivity)
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """All that the target covers, as an accountant reads it."""
+        return run_of(self.step, self.rate, self.steps, self.alongside)
+
+
+@dataclass(frozen=True)
+class EstimatedScale:
+    """A step whose epsilon is estimated, not certified, to meet a target.
+
+    It is a type of its own so that nothing takes it for a `Calibrated`.
+    """
+
+    step: AdditiveNoise
+    rate: float
+    steps: int
+    delta: float
+    achieved: Estimate
+
+
+@dataclass(frozen=True)
+class CalibratedFamily:
+    """A member of a family of mechanisms that meets a target.
+
+    Attributes:
+        value: its parameter.
+        mechanism: the member itself.
+        delta: the target's.
+        achieved: certified bounds of epsilon at `delta`; `achieved.upper` is at most the target.
+    """
+
+    value: float
+    mechanism: Mechanism
+    delta: float
+    achieved: Bounds
+
+
+def run_of(step: AdditiveNoise, rate: float, steps: int, alongside: tuple[Part, ...] = ()) -> Mechanism:
+    """The plainest description of a run: no sampling at rate 1, no composition of one step alone."""
+    sampled = step if rate == 1.0 else PoissonSampled(step, rate)
+    if alongside:
+        return Composed([(sampled, steps), *alongside])
+    return sampled if steps == 1 else Composed(sampled, times=steps)
+
+
+def calibrate_scale(
+    *,
+    beta: float,
+    epsilon: float,
+    delta: float,
+    rate: float = 1.0,
+    steps: int = 1,
+    sensitivity: float = 1.0,
+    norm: float | str | None = None,
+    dimension: int | float = 1,
+    shift: Shift | None = None,
+    adjacency: Adjacency = Adjacency.ADD_REMOVE,
+    alongside: Sequence[Part] = (),
+) -> Calibrated:
+    """The smallest scale of Generalized Gaussian noise for which a run is (epsilon, delta)-private.
+
+    Args:
+        beta: exponent of the noise, in [1, 32].
+        epsilon: the target, in [0, 2000].
+        delta: the target: in [1e-100, 1), or 0 for pure privacy, which Laplace noise has.
+        rate: Poisson sampling probability of each step, in [1e-7, 1].
+        steps: number of steps, at most 10^7.
+        sensitivity: most one record moves a step's value.
+        norm: in which the sensitivity of a vector is measured; beta if left out.
+        dimension: of a step's value, up to 10^9 or infinity.
+        shift: what one record does to the value, where that is known; see `AdditiveNoise`.
+        adjacency: which datasets are neighbours.
+        alongside: other releases on the same data that share the target, as pairs (mechanism, times): a
+            normalisation before training, say. Their noise is what it is; the answer leaves room for them.
+
+    Guarantees:
+        1. The certified upper bound of epsilon at `delta`, `achieved.upper`, is at most `epsilon`.
+        2. A scale smaller by 4e-7 relative was tried, and no bound certifies that it meets the target; where
+           `sharp` is true, a bound certifies that it does not.
+
+    Raises:
+        ValueError: an argument is out of range, or no noise multiplier that the accountant covers is the
+            answer.
+
+    >>> found = calibrate_scale(beta=1.5, epsilon=2.0, delta=1e-6, rate=0.01, steps=5000)
+    >>> round(found.scale, 5), found.achieved.upper <= 2.0, found.sharp
+    (2.01607, True, True)
+    """
+    target = Target(epsilon, delta, adjacency)
+    rate, steps = _checked_rate(rate), arguments.whole("steps", steps)
+    sensitivity = arguments.real("sensitivity", sensitivity, above=0.0)
+    largest = 1.0 if shift is None else max(abs(value) for value, _ in compressed(shift))
+
+    def at(precision: float) -> _Run:
+        scale = math.sqrt(2.0) * sensitivity * largest / precision
+        return _step(beta, scale, sensitivity, norm, dimension, shift), rate, steps
+
+    # Along 1 / noise_multiplier privacy falls.
+    low, high = (1.0 + _INSIDE) / NOISE_MULTIPLIER.most, (1.0 - _INSIDE) / NOISE_MULTIPLIER.least
+    return _least_private(LogAxis(low, high, _resolution(steps)), at, target, alongside, _SCALE)
+
+
+def calibrate_rate(
+    *,
+    beta: float,
+    scale: float,
+    epsilon: float,
+    delta: float,
+    steps: int = 1,
+    sensitivity: float = 1.0,
+    norm: float | str | None = None,
+    dimension: int | float = 1,
+    shift: Shift | None = None,
+    adjacency: Adjacency = Adjacency.ADD_REMOVE,
+    alongside: Sequence[Part] = (),
+) -> Calibrated:
+    """The largest Poisson sampling rate for which a run is (epsilon, delta)-private.
+
+    Args:
+        beta: exponent of the noise, in [1, 32].
+        scale: of the noise.
+        epsilon: the target; this and all further arguments as in `calibrate_scale`.
+        delta: the target.
+        steps: number of steps.
+        sensitivity: most one record moves a step's value.
+        norm: in which the sensitivity of a vector is measured.
+        dimension: of a step's value.
+        shift: what one record does to the value, where that is known.
+        adjacency: which datasets are neighbours.
+        alongside: other releases on the same data that share the target.
+
+    Guarantees:
+        1. `achieved.upper`, the certified upper bound of epsilon at `rate`, is at most `epsilon`.
+        2. The rate is 1, or one larger by 4e-7 relative was tried, and no bound certifies that it meets the
+           target; where `sharp` is true, a bound certifies that it does not.
+
+    Raises:
+        ValueError: an argument is out of range, or the rate would have to be below 1e-7.
+
+    >>> found = calibrate_rate(beta=2, scale=2.0, steps=1000, epsilon=1.0, delta=1e-6)
+    >>> round(found.rate, 6), found.sharp
+    (0.008747, True)
+    """
+    target = Target(epsilon, delta, adjacency)
+    step = _step(beta, scale, sensitivity, norm, dimension, shift)
+    steps = arguments.whole("steps", steps)
+    axis = LogAxis(RATE.least, RATE.most, _resolution(steps))
+    return _least_private(axis, lambda rate: (step, rate, steps), target, alongside, _RATE)
+
+
+def calibrate_steps(
+    *,
+    beta: float,
+    scale: float,
+    epsilon: float,
+    delta: float,
+    rate: float = 1.0,
+    sensitivity: float = 1.0,
+    norm: float | str | None = None,
+    dimension: int | float = 1,
+    shift: Shift | None = None,
+    adjacency: Adjacency = Adjacency.ADD_REMOVE,
+    alongside: Sequence[Part] = (),
+) -> Calibrated:
+    """The largest number of steps for which a run is (epsilon, delta)-private.
+
+    Args:
+        beta: exponent of the noise, in [1, 32].
+        scale: of the noise.
+        epsilon: the target; this and all further arguments as in `calibrate_scale`.
+        delta: the target.
+        rate: Poisson sampling probability of each step.
+        sensitivity: most one record moves a step's value.
+        norm: in which the sensitivity of a vector is measured.
+        dimension: of a step's value.
+        shift: what one record does to the value, where that is known.
+        adjacency: which datasets are neighbours.
+        alongside: other releases on the same data that share the target.
+
+    Guarantees:
+        1. `achieved.upper`, the certified upper bound of epsilon after `steps` steps, is at most `epsilon`.
+        2. Where `sharp` is true, one step more certifiably exceeds the target, so that `steps` is the exact
+           answer. Where it is false the accountant's bounds straddle the target there, and `steps` is the
+           smaller candidate.
+
+    Raises:
+        ValueError: an argument is out of range, one step exceeds the target, or more than 10^7 fit.
+
+    >>> calibrate_steps(beta=2, scale=1.4142135623730951, rate=0.01, epsilon=6.9, delta=1e-6).steps
+    9980
+    """
+    target = Target(epsilon, delta, adjacency)
+    step, rate = _step(beta, scale, sensitivity, norm, dimension, shift), _checked_rate(rate)
+    others = sum(times for _, times in Composed(alongside).parts) if alongside else 0
+    axis = CountAxis(MOST_TIMES - others)
+    return _least_private(axis, lambda count: (step, rate, round(count)), target, alongside, _STEPS)
+
+
+def calibrate_family(
+    family: Callable[[float], Mechanism],
+    *,
+    epsilon: float,
+    delta: float,
+    between: tuple[float, float],
+    adjacency: Adjacency = Adjacency.ADD_REMOVE,
+    relative: float = 1e-4,
+) -> CalibratedFamily:
+    """A small parameter, between two ends, for which a mechanism is (epsilon, delta)-private.
+
+    Args:
+        family: parameter -> mechanism, of any kind; a larger parameter should mean more privacy, as a scale
+            does.
+        epsilon: the target, in [0, 2000].
+        delta: the target: in [1e-100, 1), or 0 for pure privacy, which Laplace noise has.
+        between: (low, high), positive; the answer is one of them or lies between.
+        adjacency: which datasets are neighbours.
+        relative: how close to the smallest such parameter to come.
+
+    Guarantees:
+        1. `achieved.upper` is at most `epsilon`, whether or not larger parameters mean more privacy.
+        2. If they do, a parameter smaller by the share `relative` is not certified to meet the target.
+
+    Raises:
+        ValueError: an argument is out of range, or the larger end does not meet the target.
+
+    >>> from ggdp import OutcomeProbabilities
+    >>> def response(flip):  # randomized response that lies with probability flip
+    ...     return OutcomeProbabilities((1.0 - flip, flip), (flip, 1.0 - flip))
+    >>> found = calibrate_family(response, epsilon=1.0, delta=1e-9, between=(0.01, 0.5))
+    >>> round(found.value, 3)  # 1 / (1 + e)
+    0.269
+    """
+    target = Target(epsilon, delta, adjacency)
+    low, high = (arguments.real("between", end, above=0.0) for end in between)
+    if not low < high:
+        raise ValueError(f"between must be an interval (low, high), got {between!r}")
+    relative = arguments.real("relative", relative, least=1e-12, most=0.5)
+    met: dict[float, CalibratedFamily] = {}
+
+    def is_met(value: float) -> bool:
+        mechanism = family(value)
+        achieved = target.met_by(mechanism)
+        if achieved is not None:
+            met[value] = CalibratedFamily(value, mechanism, target.delta, achieved)
+        return achieved is not None
+
+    if not is_met(high):
+        raise ValueError(
+            f"{target} is not met by the parameter {high:g}, the larger end of between; give a larger one, "
+            "or a larger epsilon or delta"
+        )
+    if is_met(low):
+        return met[low]
+    smallest, _ = halve(is_met, high, low, middle=geometric, relative=relative)
+    return met[smallest]
+
+
+def estimate_scale(
+    *,
+    beta: float,
+    epsilon: float,
+    delta: float,
+    rate: float = 1.0,
+    steps: int = 1,
+    sensitivity: float = 1.0,
+    norm: float | str | None = None,
+    dimension: int | float = 1,
+    adjacency: Adjacency = Adjacency.ADD_REMOVE,
+    method: Method,
+) -> EstimatedScale:
+    """The smallest scale for which an estimate of epsilon meets a target. It guarantees nothing.
+
+    The arguments are those of `calibrate_scale`, which certifies its answer, and `method`, the way to
+    estimate epsilon: "scanned" or "one-coordinate", as for `ggdp.epsilon`.
+
+    Raises:
+        ValueError: an argument is out of range, or no noise multiplier that the accountant covers is the
+            answer.
+    """
+    target = Target(epsilon, delta, adjacency)
+    estimates: dict[float, EstimatedScale] = {}
+
+    def is_met(multiplier: float) -> bool:
+        scale = math.sqrt(2.0) * multiplier * sensitivity
+        step = _step(beta, scale, sensitivity, norm, dimension)
+        run = run_of(step, rate, steps)
+        try:
+            found = epsilon_of(run, delta=target.delta, adjacency=target.adjacency, method=method)
+        except (EpsilonTooLargeError, CannotCertifyError):
+            return False
+        estimates[multiplier] = EstimatedScale(step, rate, steps, target.delta, found)
+        return found.value <= target.epsilon
+
+    low, high = NOISE_MULTIPLIER.least * (1.0 + _INSIDE), NOISE_MULTIPLIER.most * (1.0 - _INSIDE)
+    if not is_met(high):
+        raise ValueError(
+            f"{target} is not met by noise_multiplier={high:g}; take fewer steps, or a larger epsilon or "
+            "delta"
+        )
+    smallest, _ = halve(is_met, high, low, middle=geometric, halvings=_HALVINGS)
+    return estimates[smallest]
+
+
+_Run = tuple[AdditiveNoise, float, int]
+"""A step, its sampling rate, and how many of them."""
+
+
+@dataclass(frozen=True)
+class _Ends:
+    """What to say where the answer is not on the axis: at its most private end, at its least private one.
+
+    {target} stands for the target, {epsilon} for what is known of epsilon at that end, {value} for the value
+    there. An empty text means that the least private end is an answer.
+    """
+
+    too_strict: str
+    too_loose: str = ""
+
+
+_SCALE = _Ends(
+    f"{{target}} cannot be met by {_COVERED}, not even by the largest{{epsilon}}; "
+    "take fewer steps, a smaller rate, or a larger epsilon or delta",
+    f"{{target}} is met by all of {_COVERED}, so that the smallest scale is not known; ask for a smaller "
+    f"epsilon or delta, or take noise_multiplier = {NOISE_MULTIPLIER.least:g}, whose epsilon is {{epsilon}}",
+)
+_RATE = _Ends(
+    f"{{target}} is exceeded even at rate {RATE.least:g}, the smallest that the accountant covers; "
+    "take more noise, fewer steps, or a larger epsilon or delta"
+)
+_STEPS = _Ends(
+    "{target} is exceeded by one step already; take more noise, a smaller rate, or a larger epsilon or delta",
+    "{target} is met by {value:.0f} steps, the most the accountant covers (epsilon at most {epsilon}), "
+    "so that the largest number is not known; ask for a smaller epsilon or delta",
+)
+
+
+def _least_private(
+    axis: Axis, at: Callable[[float], _Run], target: Target, alongside: Sequence[Part], ends: _Ends
+) -> Calibrated:
+    """The run furthest along the axis that meets the target together with what is released alongside."""
+    others = tuple(alongside)
+    target.check(run_of(*at(1.0), others))
+    found = solve(axis, lambda value: run_of(*at(value), others), target)
+    if found.value is None or found.achieved is None:
+        there = f" (epsilon there is {found.achieved.estimate:g})" if found.achieved else ""
+        raise ValueError(ends.too_strict.format(target=target, epsilon=there))
+    if found.is_last and ends.too_loose:
+        there = f"{found.achieved.upper:g}"
+        raise ValueError(ends.too_loose.format(target=target, epsilon=there, value=found.value))
+    step, rate, steps = at(found.value)
+    return Calibrated(step, rate, steps, target.delta, found.achieved, found.sharp, others)
+
+
+def _step(
+    beta: float,
+    scale: float,
+    sensitivity: float,
+    norm: float | str | None,
+    dimension: int | float,
+    shift: Shift | None = None,
+) -> AdditiveNoise:
+    return AdditiveNoise(GeneralizedGaussian(beta, scale), sensitivity, norm, dimension, shift)
+
+
+def _checked_rate(rate: float) -> float:
+    return arguments.real("rate", rate, above=0.0, most=1.0)
+
+
+def _resolution(steps: int) -> float:
+    """Relative spacing of the grid of scales or rates; the answer is this close to the best certifiable."""
+    return _SINGLE_RESOLUTION if steps == 1 else _RESOLUTION

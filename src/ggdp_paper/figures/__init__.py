@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The paper's figures and tables, by the names that the command line knows."""
+
+import importlib
+
+from ggdp import arguments
+from ggdp_paper.experiment import Experiment
+
+_ADDRESSES = {
+    "fig1": "densities:EXPERIMENT",
+    "fig2": "epsilon_by_sigma:EXPERIMENT",
+    "fig3": "pate_accuracy:EXPERIMENT",
+    "fig4": "tail_weight:EXPERIMENT",
+    "fig5": "hardmax:EXPERIMENT",
+    "fig6": "training_accuracy:EXPERIMENT",
+    "fig6_imdb": "training_accuracy:REVIEWS",
+    "table1": "cifar_table:EXPERIMENT",
+    "fig8": "fixed_settings:EXPERIMENT",
+    "speed": "sampling_speed:EXPERIMENT",
+}
+
+NAMES = tuple(_ADDRESSES)
+
+
+def experiment_named(name: str) -> Experiment:
+    """The figure of this name."""
+    arguments.one_of("figure", name, NAMES, hint="or all")
+    module, _, constant = _ADDRESSES[name].partition(":")
+    experiment: Experiment = getattr(importlib.import_module(f"{__name__}.{module}"), constant)
+    return experiment
+
+
+def chosen(names: list[str]) -> list[Experiment]:
+    """The figures of these names in the order of the paper, each once; `all` and no name mean all."""
+    if not names or "all" in names:
+        names = list(NAMES)
+    wanted = {experiment_named(name).name for name in names}
+    return [experiment_named(name) for name in NAMES if name in wanted]
