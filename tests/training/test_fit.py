@@ -342,6 +342,33 @@ def test_an_average_of_the_weights_goes_on_where_it_was(tmp_path):
     assert torch.equal(seen[0], averages[0].model[0].weight)
 
 
+def test_fit_averages_weights_scores_the_average_and_leaves_it_in_the_model(tmp_path):
+    private, scored = private_run(), []
+    states = released_states(private)
+    fit(
+        private,
+        average=0.5,
+        evaluate=lambda model: scored.append(model[0].weight.clone()) or 0.0,
+        checkpoint=tmp_path,
+        progress=False,
+    )
+    average = small_net()[0].weight.detach().clone()
+    for step, state in enumerate(states, start=1):
+        decay = min(0.5, (1.0 + step) / (10.0 + step))
+        average = decay * average + (1.0 - decay) * state
+    assert torch.allclose(private.model[0].weight, average, atol=1e-6)
+    assert torch.equal(private.model[0].weight, scored[-1])
+    assert not torch.equal(states[-1], scored[-1])
+
+
+def released_states(private):
+    """The weights after every step."""
+    seen = []
+    weight = private.model[0].weight
+    private.optimizer.register_step_post_hook(lambda *_: seen.append(weight.detach().clone()))
+    return seen
+
+
 def test_a_folder_in_use_is_not_overwritten(tmp_path):
     fit(private_run(epochs=1), checkpoint=tmp_path / "run", progress=False)
     with pytest.raises(CheckpointError, match="resume=True"):

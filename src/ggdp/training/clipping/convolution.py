@@ -82,7 +82,7 @@ class ConvolutionSite(AbstractSite):
         how, num_examples = self._geometry, input.shape[0]
         self.check_examples(num_examples)
         is_contiguous = input.is_contiguous()
-        if input.is_cuda and num_examples >= _MANY_ROWS:
+        if _is_laid_out(input):
             input = cast(Tensor, _LaidOut.apply(input, how.groups == 1))  # type: ignore[no-untyped-call]
         output = self._convolve(
             input,
@@ -100,14 +100,23 @@ class ConvolutionSite(AbstractSite):
         return self.watch(output, partial(ConvolutionCall, self._slots, how), input)
 
 
+def _is_laid_out(input: Tensor) -> bool:
+    return input.is_cuda and len(input) >= _MANY_ROWS
+
+
+def _rounded_up(count: int) -> int:
+    """The next of a few numbers of rows: multiples of a power of two, at most a 32nd part larger."""
+    step = 1 << (count.bit_length() - 6)
+    return -(-count // step) * step
+
+
 class _LaidOut(torch.autograd.Function):
     """A batch with rows of zeros after it, and the channels last, as a GPU convolves it fastest."""
 
     @staticmethod
     def forward(ctx: Any, batch: Tensor, may_reorder: bool) -> Tensor:
         ctx.num_rows = len(batch)
-        step = 1 << (len(batch).bit_length() - 6)
-        rows = -(-len(batch) // step) * step
+        rows = _rounded_up(len(batch))
         reorders = may_reorder and batch.dim() == 4 and batch.shape[1] >= _CHANNELS_LAST
         is_last = batch.dim() == 4 and batch.is_contiguous(memory_format=torch.channels_last)
         if rows == len(batch) and (is_last or not reorders):
