@@ -16,10 +16,11 @@ from ggdp.training.clipping.call import AbstractCall, Measured, SummedCalls, mea
 from ggdp.training.clipping.draws import Recording, Replaying
 from ggdp.training.clipping.loss_graph import check_rows
 from ggdp.training.clipping.model_calls import ModelListener
-from ggdp.training.clipping.model_sites import attach_all, layers_of, sites_of
+from ggdp.training.clipping.model_sites import attach_all, layers_of, sites_of, whole_site
 from ggdp.training.clipping.norms import combined, factors, margin
+from ggdp.training.clipping.own_parameters import OwnParametersSite
 from ggdp.training.clipping.self_check import Used, check_pass, chosen_examples, compare_norms, is_due
-from ggdp.training.clipping.site import Pass, Tape
+from ggdp.training.clipping.site import AbstractSite, Pass, Tape
 from ggdp.training.clipping.workspace import Workspace
 
 
@@ -95,6 +96,16 @@ class ExampleGradients:
         self._sites = sites_of(model, numbers, self._tape, batch_first=batch_first)
         if not self._sites:
             raise UnsupportedModelError("the model has no trainable parameters; nothing can be clipped")
+        self._numbers = numbers
+        self._number_layers()
+        attach_all(self._sites)
+        for site in self._sites:
+            if isinstance(site, OwnParametersSite):
+                site.replaced = self._taken_whole
+        self._names = {numbers[p]: name for name, p in model.named_parameters() if p in numbers}
+        self._listener = ModelListener(model, numbers, self._tape, batch_first=batch_first)
+
+    def _number_layers(self) -> None:
         layers = layers_of(self._sites)
         self._num_layers = max(layers) + 1
         self._layer_of_slot = {
@@ -102,9 +113,18 @@ class ExampleGradients:
             for site, layer in zip(self._sites, layers, strict=True)
             for slot in site.slots.values()
         }
-        attach_all(self._sites)
-        self._names = {numbers[p]: name for name, p in model.named_parameters() if p in numbers}
-        self._listener = ModelListener(model, numbers, self._tape, batch_first=batch_first)
+
+    def _taken_whole(self, site: AbstractSite) -> AbstractSite:
+        """Listen to a module as one, in place of its parameters and of the layers inside it."""
+        inside = set(site.module.modules())
+        for each in self._sites:
+            if each.module in inside:
+                each.detach()
+        whole = whole_site(site, self._numbers)
+        self._sites = [each for each in self._sites if each.module not in inside] + [whole]
+        self._number_layers()
+        whole.attach()
+        return whole
 
     def discard(self) -> None:
         """Forget what forward and backward have left."""
