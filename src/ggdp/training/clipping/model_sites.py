@@ -36,6 +36,11 @@ _RULES: tuple[tuple[type[nn.Module], type[AbstractSite]], ...] = (
     (nn.RNN, RecurrentSite),
     (nn.MultiheadAttention, AttentionSite),
 )
+# Layers of other libraries that do what one of these does, known by name so that they need not be imported.
+_NAMED_RULES: dict[str, type[AbstractSite]] = {
+    "transformers.pytorch_utils.Conv1D": TurnedLinearSite,
+    "timm.layers.norm.LayerNorm": NormalizationSite,
+}
 # Holders of parameters that are never called: whoever holds them uses them.
 _HOLDERS = (nn.ParameterList, nn.ParameterDict, parametrize.ParametrizationList)
 
@@ -142,7 +147,7 @@ def _site(
             name: numbers[each] for name, each in module.named_parameters(recurse=False) if each in numbers
         }
         return OwnParametersSite(module, path, own, tape, batch_first=batch_first)
-    rule: type[AbstractSite] = TurnedLinearSite if _is_turned_linear(module) else FunctionalSite
+    rule: type[AbstractSite] = _named_rule(module) or FunctionalSite
     for kind, candidate in _RULES:
         plain = isinstance(module, kind) and type(module).forward is kind.forward
         if plain and not parametrize.is_parametrized(module) and candidate.accepts(module):
@@ -170,11 +175,12 @@ def _functional(
     return FunctionalSite(module, path, _slots(module, numbers), tape, batch_first=batch_first)
 
 
-def _is_turned_linear(module: nn.Module) -> bool:
-    """Whether it is transformers' Conv1D, told by its name so that transformers need not be imported."""
-    kind = type(module)
-    is_it = (kind.__module__, kind.__qualname__) == ("transformers.pytorch_utils", "Conv1D")
-    return is_it and not parametrize.is_parametrized(module) and TurnedLinearSite.accepts(module)
+def _named_rule(module: nn.Module) -> type[AbstractSite] | None:
+    """The rule for a layer of another library, if there is one."""
+    rule = _NAMED_RULES.get(f"{type(module).__module__}.{type(module).__qualname__}")
+    if rule is None or parametrize.is_parametrized(module) or getattr(module, "_fast_norm", False):
+        return None
+    return rule if rule.accepts(module) else None
 
 
 def _check_functional(module: nn.Module, path: str, *, batch_first: bool) -> None:
