@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_flatten
 
 from ggdp.training.clipping.call import AbstractCall, Matrices
@@ -123,7 +124,12 @@ class OwnParametersSite(AbstractSite):
         devices = [device] if device.type == "cuda" else []
         self.tape.is_alone = True
         try:
-            with torch.no_grad(), torch.random.fork_rng(devices), torch._C.DisableTorchFunction():
+            with contextlib.ExitStack() as stack:
+                # Nobody who notes what the model draws is to note the trial.
+                stack.enter_context(_disable_current_modes())
+                stack.enter_context(torch._C.DisableTorchFunction())
+                stack.enter_context(torch.random.fork_rng(devices))
+                stack.enter_context(torch.no_grad())
                 for each in zeros:
                     each.normal_()
                 yield
