@@ -68,6 +68,8 @@ def load_task(
     arguments.one_of("task", name, TASKS)
     if synthetic and generator is None:
         raise ValueError("generator must be given for synthetic data, got None; pass a torch.Generator")
+    if views != 1 and name not in ("cifar10", "svhn"):
+        raise ValueError(f"views of {name} must be 1, got {views}")
     request = Request(
         data=data,
         synthetic=generator if synthetic else None,
