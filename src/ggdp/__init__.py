@@ -36,7 +36,14 @@ if TYPE_CHECKING:
         estimate_scale,
         tail_weight_at,
     )
-    from ggdp.distributions import Gaussian, GeneralizedGaussian, Laplace, SecureGenerator, secure_generator
+    from ggdp.distributions import (
+        DiscreteGeneralizedGaussian,
+        Gaussian,
+        GeneralizedGaussian,
+        Laplace,
+        SecureGenerator,
+        secure_generator,
+    )
     from ggdp.errors import (
         BudgetExceededError,
         CannotCertifyError,
@@ -52,7 +59,8 @@ if TYPE_CHECKING:
         UnsupportedModelError,
     )
     from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, CustomMechanism, PoissonSampled
-    from ggdp.mechanisms.gaussian_mixture import GaussianMixtureNoise
+    from ggdp.mechanisms.custom import GaussianMixtureNoise
+    from ggdp.mechanisms.grid_noise import GridNoise
     from ggdp.mechanisms.release import release
     from ggdp.privacy_loss.custom import (
         DensityNoise,
@@ -82,12 +90,14 @@ __all__ = [
     "Density",
     "DensityNoise",
     "DensityPair",
+    "DiscreteGeneralizedGaussian",
     "EpsilonTooLargeError",
     "Estimate",
     "EstimatedScale",
     "Gaussian",
     "GaussianMixtureNoise",
     "GeneralizedGaussian",
+    "GridNoise",
     "Laplace",
     "LeastOutliers",
     "LossSurvival",
@@ -145,7 +155,8 @@ _ROOMS = {
         "SelfCheckError",
         "UnsupportedModelError",
     ),
-    "ggdp.mechanisms.gaussian_mixture": ("GaussianMixtureNoise",),
+    "ggdp.mechanisms.custom": ("GaussianMixtureNoise",),
+    "ggdp.mechanisms.grid_noise": ("GridNoise",),
     "ggdp.privacy_loss.matched_norm": ("MatchedNormReport", "verify_matched_norm"),
     "ggdp.accounting": (
         "Accountant",
@@ -176,6 +187,7 @@ _ROOMS = {
         "tail_weight_at",
     ),
     "ggdp.distributions": (
+        "DiscreteGeneralizedGaussian",
         "Gaussian",
         "GeneralizedGaussian",
         "Laplace",

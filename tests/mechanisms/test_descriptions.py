@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from cases import MECHANISMS
 from ggdp import AdditiveNoise, Composed, GeneralizedGaussian, Laplace, PoissonSampled
 from ggdp.mechanisms import from_dict, to_dict
-from ggdp.mechanisms.gaussian_mixture import GaussianMixtureNoise
-from ggdp.mechanisms.outcomes import OutcomeProbabilities
+from ggdp.mechanisms.custom import GaussianMixtureNoise, OutcomeProbabilities
 from parameters import betas, scales
 
 every_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS.values(), ids=MECHANISMS.keys())
@@ -99,7 +98,7 @@ def test_any_mechanism_survives_json(beta, scale, sensitivity, norm, rate, times
         ({"version": True, "kind": "composed"}, "version must be 1, got True"),
         (
             {"version": 1, "kind": "laplace"},
-            "outcome-probabilities, gaussian-mixture-noise, got 'laplace'",
+            "outcome-probabilities, gaussian-mixture-noise, grid-noise, got 'laplace'",
         ),
         ({"version": 1, "kind": "composed", "parts": []}, "at least one step"),
         ({"version": 1, "kind": "composed", "parts": [7]}, "data must be of type dict, got int: 7"),

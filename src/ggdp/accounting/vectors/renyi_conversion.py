@@ -52,6 +52,7 @@ from ggdp.accounting.vectors.renyi import amplified, sampled_gains
 from ggdp.numerics import Array
 from ggdp.privacy_loss.renyi_divergence import SLACK
 from ggdp.privacy_loss.worst_split import ORDERS
+from ggdp.search import arithmetic, halve
 
 _BETWEEN = 6  # orders tried between two of the list
 _LARGEST_RARE_RATE = 0.1  # above, no loss is so rare that leaving it out helps
@@ -136,10 +137,9 @@ class RenyiSteps:
         low, high = 0.0, 1.0
         while self._log_rare(high) > log_share and high < 1e6:
             low, high = high, 2.0 * high
-        for _ in range(30):
-            middle = 0.5 * (low + high)
-            low, high = (middle, high) if self._log_rare(middle) > log_share else (low, middle)
-        return high
+        return halve(lambda cut: self._log_rare(cut) <= log_share, high, low, middle=arithmetic, halvings=30)[
+            0
+        ]
 
     def _restricted(self, cut: float) -> Array:
         """The total gain at `_WHOLE` of the laws without the rare event."""
