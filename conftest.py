@@ -36,6 +36,7 @@ _NEEDS = {
     "tests/training/whole_models/test_vision.py": "timm",
     "tests/training/whole_models/test_adapters.py": "peft",
     "src/ggdp/distributions/pytorch/kernels.py": "triton",
+    "src/ggdp/training/clipping/kernels.py": "triton",
     "src/ggdp/jax": "jax",
     "tests/ggdp_jax": "jax",
     "tests/distributions/pytorch": "torch",

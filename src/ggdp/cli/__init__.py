@@ -145,12 +145,10 @@ app.command("report")(report.report)
 
 
 _NAMED_OTHERWISE = {
-    "clip_norm": "--clip",
     "max_epsilon": "--epsilon",
     "most_answers": "--answers",
     "num_classes": "--classes",
     "num_votes": "--votes",
-    "physical_batch_size": "--physical-batch",
     "target_epsilon": "--epsilon",
 }
 """Options of arguments of the library that are called otherwise there."""

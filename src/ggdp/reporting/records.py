@@ -210,7 +210,7 @@ def _check_record(checked: "NoiseCheck") -> dict[str, Any]:
     return {
         "passed": checked.passed,
         "level": checked.level,
-        "steps": checked.num_steps,
+        "steps": checked.steps,
         "values": checked.num_values,
         "tests": [{"name": one.name, "p_value": one.p_value, "where": one.where} for one in checked.tests],
     }

@@ -4,7 +4,7 @@
 Goals: a second question costs at most a fifth of the first, a curve of 50 points at most three times one
 point.
 
-    python benchmarks/profile.py
+    python benchmarks/questions.py
 """
 
 import time
