@@ -22,8 +22,8 @@ from ggdp.privacy_loss.shift_pair import ShiftPair
 from ggdp.search import geometric, halve
 
 _ROUNDING = 16.0 * UNIT_ROUNDOFF
-_SLOPE = 1e-8  # relative error allowed to the slope of a line, and to a distance; both have less than 1e-9
-_LEAST_GAP = 1e-6  # between two epsilons, so that this is true
+_SLOPE = 1e-8  # relative error allowed to the slope of a line, and to a distance; both have less than 1e-12
+_LEAST_GAP = 1e-12  # between two epsilons
 _MU_TOLERANCE = 1e-7  # relative
 _REGRET_TOLERANCE = 1e-7
 _MU_QUESTIONS = 1500  # where delta is known to about six digits
@@ -188,7 +188,8 @@ class _Grid:
         """A lower bound of the regret, an upper one for each interval, and one beyond the last place."""
         stick = _gaussian(shift, self._epsilons)
         a = np.exp(self._epsilons)
-        width, above = np.diff(a), stick.value + stick.error  # between neighbours delta_mu is below its chord
+        width = a[:-1] * np.expm1(np.diff(self._epsilons))
+        above = stick.value + stick.error  # between neighbours delta_mu is below its chord
         # Lines below delta, from the left and from the right; either bounds the whole interval. The ratio of
         # two linear functions is largest at an end.
         rise = np.concatenate([[-1.0], (self._low[1:-1] - self._high[:-2]) / width[:-1]])

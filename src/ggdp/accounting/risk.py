@@ -37,11 +37,11 @@ from ggdp.accounting.profile import PrivacyProfile, account
 from ggdp.accounting.steps import Vote
 from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
 from ggdp.mechanisms import Adjacency, Mechanism
-from ggdp.numerics import UNIT_ROUNDOFF
+from ggdp.numerics import UNIT_ROUNDOFF, Array
 
 _ROUNDING = 16.0 * UNIT_ROUNDOFF  # relative, of a sum of two positive terms and of the exponential in one
-_SLOPE = 1e-8  # relative error allowed to the slope of a line, and to a distance; both have less than 1e-9
-_LEAST_GAP = 1e-6  # between two log a, so that this is true
+_SLOPE = 1e-12  # relative error allowed to the slope of a line, and to a distance; both have less than 1e-14
+_LEAST_GAP = 1e-12  # between two log a
 _MOST_LOG = 700.0  # exp of 710 is no double any more
 _CHORDS = (1, 2, 4, 8, 16)  # how many places apart the ends of a chord are
 _TOLERANCE = 5e-8  # relative width of a true positive rate at which no further place is asked
@@ -298,11 +298,17 @@ class _ConvexPoints:
         # -1 at least; left of it at most as fast as on any chord to a later one, and by 0 at most.
         for offset in _CHORDS:
             if offset < len(self._a):
-                distance = self._a[offset:] - self._a[:-offset]
+                distance = self._distances(offset)
                 least = (self._low[offset:] - self._high[:-offset]) / distance * (1.0 + _SLOPE)
                 most = (self._high[offset:] - self._low[:-offset]) / distance * (1.0 - _SLOPE)
                 self._after[offset:] = np.maximum(self._after[offset:], least)
                 self._before[:-offset] = np.minimum(self._before[:-offset], most)
+
+    def _distances(self, offset: int) -> Array:
+        """By how much each a exceeds the one `offset` places before; near ones to all their digits too."""
+        gaps = self._log[offset:] - self._log[:-offset]
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.where(np.isinf(gaps), self._a[offset:], self._a[:-offset] * np.expm1(gaps))
 
     def least(self, rate: float) -> _Least:
         """Bounds of the least of D(a) + a rate over all a >= 0."""
@@ -311,7 +317,7 @@ class _ConvexPoints:
         best = int(np.argmin(high))
         # Between neighbours: a line that falls from the left and one that falls from the right. Whatever
         # the point at which they are compared, the lower of the two is a bound.
-        width = np.diff(a)
+        width = self._distances(1)
         falls, rises = np.minimum(self._after[:-1] + rate, 0.0), np.maximum(self._before[1:] + rate, 0.0)
         steep = np.maximum(rises - falls, 1e-300)
         with np.errstate(over="ignore"):  # where neither line falls
@@ -324,33 +330,35 @@ class _ConvexPoints:
         fall = min(float(self._after[-1]) + rate, 0.0)
         beyond = float(low[-1] - a[-1] * rate) / (rate - fall) if rate > fall else 0.0
         beyond = max(beyond, 0.0)
-        end = min(float(low[-1]) + fall * beyond, (float(a[-1]) + beyond) * rate) * (1.0 - _SLOPE * 1e-3)
+        end = min(float(low[-1]) + fall * beyond, (float(a[-1]) + beyond) * rate) * (1.0 - _SLOPE)
         if rate <= fall:  # both are 0: from here on D stays what it is
             end = float(low[-1])
         worst = int(np.argmin(bound)) if len(bound) else 0
         unknown = 0.0
         if len(bound) and bound[worst] <= end:
-            smallest, place = float(bound[worst]), float(a[worst] + step[worst])
+            smallest, place = float(bound[worst]), self._beside(worst, float(step[worst]))
             if self._log[worst + 1] - self._log[worst] < _NEAR:
                 unknown = float(max(self._high[worst + k] - self._low[worst + k] for k in (0, 1)))
         else:
-            smallest, place = end, float(a[-1]) + beyond
+            smallest, place = end, self._beside(len(a) - 1, beyond)
         estimate = float(np.min(self._value + a * rate))
         upper = float(high[best])
-        return _Least(
-            min(smallest, upper), estimate, upper, unknown, self._log_of(place, worst), self._methods[best]
-        )
+        return _Least(min(smallest, upper), estimate, upper, unknown, place, self._methods[best])
 
-    def _log_of(self, a: float, worst: int) -> float:
-        """log a, kept off the places beside it, so that every question tells something."""
-        if a <= 0.0:
-            return float(self._log[1]) - 1.0
-        log = math.log(a)
-        nearest = int(np.argmin(np.abs(self._log - log)))
-        if abs(self._log[nearest] - log) >= _LEAST_GAP or worst + 1 >= len(self._log):
-            return log
-        left, right = float(self._log[worst]), float(self._log[worst + 1])
-        return 0.5 * (left + right) if math.isfinite(left) else right - 1.0
+    def _beside(self, place: int, step: float) -> float:
+        """log(a + step) after a place, kept off the places on both sides: every question tells something."""
+        left = float(self._log[place])
+        if place == 0:
+            log = math.log(step) if step > 0.0 else -math.inf
+        else:
+            log = left + math.log1p(step / float(self._a[place]))
+        if place + 1 == len(self._log):
+            return max(log, left + _LEAST_GAP)
+        right = float(self._log[place + 1])
+        if math.isinf(left):
+            return min(max(log, right - 2.0), right - 0.1)
+        edge = 0.01 * (right - left)
+        return min(max(log, left + edge), right - edge)
 
 
 # --- the same questions of a mechanism
