@@ -99,6 +99,17 @@ def test_a_positive_with_the_record_is_told_apart_from_one_without_it(threshold)
     assert both.true_positive_rate(false_positive_rate=1.0 - detected).upper >= (1.0 - alarms) * (1 - 1e-12)
 
 
+@pytest.mark.parametrize("rate", [1e-6, 3e-4])
+def test_rates_so_small_that_all_losses_are_near_zero_leave_both_ends_close(rate):
+    step = PoissonSampled(AdditiveNoise(Gaussian(std=4.0)), rate=rate)
+    risk = Risk(account(step, adjacency=Adjacency.REMOVE))
+    for threshold in (-3.0, 0.0, 4.0, 12.0):
+        alarms, detected = sampled_gaussian_errors(rate, 4.0, threshold)
+        found = risk.true_positive_rate(false_positive_rate=alarms)
+        assert found.lower * (1 - 1e-13) <= detected <= found.upper * (1 + 1e-13)
+        assert found.width <= 1e-6 * detected
+
+
 def test_outcomes_agree_with_all_tests_enumerated():
     with_record, without = (0.5, 0.3, 0.15, 0.05), (0.1, 0.3, 0.2, 0.4)
     corners = []

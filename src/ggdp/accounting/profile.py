@@ -123,10 +123,9 @@ class PrivacyProfile:
             return None
         shifts = set()
         for parts in self._steps.pairs():
-            (pair, times), *others = parts
-            if others or times != 1 or pair.beta != 2.0 or pair.rate < 1.0:
+            if any(pair.beta != 2.0 or pair.rate < 1.0 for pair, _ in parts):
                 return None
-            shifts.add(pair.up - pair.down)
+            shifts.add(math.sqrt(math.fsum(times * (pair.up - pair.down) ** 2 for pair, times in parts)))
         return math.sqrt(2.0) * shifts.pop() if len(shifts) == 1 else None
 
     def _pure_epsilon(self) -> Bounds:
