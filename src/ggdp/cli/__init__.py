@@ -27,6 +27,7 @@ from ggdp.cli import (
     privacy,
     release,
     report,
+    risk,
     simulate,
 )
 
@@ -137,6 +138,7 @@ app.command("epsilon")(privacy.epsilon)
 app.command("delta")(privacy.delta)
 app.command("calibrate")(calibrate.calibrate)
 app.command("curve")(curve.curve)
+app.command("risk")(risk.risk)
 app.command("outliers")(outliers.outliers)
 app.command("pate")(pate.pate)
 app.command("simulate-argmax")(simulate.simulate)
