@@ -15,8 +15,8 @@ from ggdp.accounting import Bounds, Risk, account
 from ggdp.calibration.calibrate import run_of
 from ggdp.distributions import GeneralizedGaussian
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Mechanism
+from ggdp.mechanisms.additive_noise import Shift, compressed
 from ggdp.mechanisms.composed import Part
-from ggdp.mechanisms.known_shift import Shift, compressed
 from ggdp.privacy_loss.dominating import NOISE_MULTIPLIER
 from ggdp.search import LogAxis, border
 

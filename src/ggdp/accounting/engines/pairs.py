@@ -43,6 +43,7 @@ _MOST_ON_GRID = 60  # different parts that are put on a grid
 _MOST_RARE = 100  # different parts of which a rare event is split off, or a line drawn twice
 _LEAST_DELTA = 5e-324  # a positive delta never becomes an upper bound of zero
 _KEPT = 6  # curves that are kept for further questions
+_NEARLY = 1.5  # by how much the answers of a kept curve may be wider than where it was built
 _WHOLE = ("contour", "lattice")  # engines that compose whole losses, around a saddle
 
 Engine = Callable[[Parts, TiltPlan, Saddle], Curve]
@@ -58,6 +59,10 @@ class _Built:
     epsilon: float
     log_delta: float
     slope: float
+    enough_epsilon: float = (
+        0.0  # relative width that is taken off it, where no engine had done better; likewise
+    )
+    enough_delta: float = 0.0
 
 
 class PairComposition:
@@ -116,16 +121,21 @@ class PairComposition:
             least = moments.epsilon_below(self.parts, plan, log_delta)
             if least > MOST_EPSILON:
                 raise too_large(least)
+        tried: list[tuple[float, _Built]] = []
         for method, attempt in self._attempts(saddle, log_delta):
             try:
                 found, curve = attempt()
             except ArithmeticError:
                 continue
-            self._keep(method, curve, saddle, found.estimate, log_delta, found.slope)
+            built = self._keep(method, curve, saddle, found.estimate, log_delta, found.slope)
             answer = self._as_bounds(found, method)
+            tried.append((_relative_width(answer), built))
             best = answer if best is None else Bounds.intersection(best, answer)
             if _is_good(best, method):
                 return best
+        if tried:
+            width, narrowest = min(tried, key=lambda one: one[0])
+            narrowest.enough_epsilon = _NEARLY * width
         return self._epsilon_with_moments(log_delta, saddle, best)
 
     def delta(self, epsilon: float, known: float = 0.0) -> Bounds:
@@ -143,13 +153,15 @@ class PairComposition:
             except ArithmeticError:
                 continue
             answer = _delta_bounds(found, built.method)
-            if _is_good(answer, built.method, -found.slope * epsilon):
+            is_best = _relative_width(answer) <= built.enough_delta
+            if is_best or _is_good(answer, built.method, -found.slope * epsilon):
                 return answer
         plan = self._plan
         saddle = saddle_for_epsilon(plan, epsilon)
         best: Bounds | None = None
         if not saddle.deviation > 0.0 or saddle.log_delta < _SMALLEST_LOG_DELTA or epsilon > MOST_EPSILON:
             return self._delta_by_moments(saddle, epsilon)
+        tried: list[tuple[float, _Built]] = []
         for turn, (method, attempt) in enumerate(self._delta_attempts(saddle, epsilon)):
             if turn == 1 and known > 0.0:
                 rough = self._delta_by_moments(saddle, epsilon)
@@ -161,13 +173,17 @@ class PairComposition:
             except ArithmeticError:
                 continue
             answer = _delta_bounds(found, method)
-            self._keep(method, curve, saddle, epsilon, found.estimate, found.slope)
+            kept = self._keep(method, curve, saddle, epsilon, found.estimate, found.slope)
+            tried.append((_relative_width(answer), kept))
             best = answer if best is None else Bounds.intersection(best, answer)
             # a jump's delta falls steeply: this much of it is next to nothing of epsilon
             enough = method == "one jump" and best.width <= 1e-4 * best.upper
             steepness = -found.slope * epsilon
             if _is_good(best, method, steepness) or enough or best.upper <= known:
                 return best
+        if tried:
+            width, narrowest = min(tried, key=lambda one: one[0])
+            narrowest.enough_delta = _NEARLY * width
         wide = self._delta_by_moments(saddle, epsilon)
         return wide if best is None else Bounds.intersection(best, wide)
 
@@ -191,12 +207,13 @@ class PairComposition:
         epsilon: float,
         log_delta: float,
         slope: float,
-    ) -> None:
+    ) -> _Built:
         """Keep a curve that has this log delta and slope at epsilon."""
         # where a rare event decides, the saddle of the whole loss says nothing about how far a curve reaches
         reach = 2.0 * saddle.deviation if saddle is not None and method in _WHOLE else 0.2 * epsilon
         built = _Built(method, curve, max(reach, 1e-300), epsilon, log_delta, min(slope, -1e-300))
         self._built = [*self._built[1 - _KEPT :], built]
+        return built
 
     def _nearest(self, distance: Callable[[_Built], float]) -> list[_Built]:
         """The two curves whose last question was nearest."""
@@ -211,7 +228,7 @@ class PairComposition:
             except ArithmeticError:
                 continue
             answer = self._as_bounds(found, built.method)
-            if _is_good(answer, built.method):
+            if _relative_width(answer) <= built.enough_epsilon or _is_good(answer, built.method):
                 built.epsilon, built.log_delta, built.slope = found.estimate, log_delta, found.slope
                 return answer
         return None
@@ -420,6 +437,10 @@ def _grid(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Curve:
 
 def _patient(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Curve:
     return contour.draw(parts, plan, saddle, effort=20.0)
+
+
+def _relative_width(found: Bounds) -> float:
+    return found.width / found.upper if 0.0 < found.upper < math.inf else math.inf
 
 
 def _is_good(found: Bounds, method: str, steepness: float = 1.0) -> bool:

@@ -85,9 +85,7 @@ class Accountant:
         self._counts: Counts = {}
         self._cleared: Counts = {}  # counts certified to fit the budget: so does every ledger below them
         self._ahead = _FIRST_BLOCK  # how many further steps the next certificate tries to cover
-        self._off: float | None = (
-            None  # by how much the plan was too small when last compared
-        )
+        self._off: float | None = None  # by how much the plan was too small when last compared
         self._profile: PrivacyProfile | None = None  # of the present state, once it was asked about
         self._answers: dict[tuple[str, float], Bounds] = {}  # likewise
         self._floors: dict[tuple[str, float], float] = {}  # upper bounds reported so far
