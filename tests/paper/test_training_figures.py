@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures 6 and 8: what is read off a sweep, with made-up accuracies; and real cells."""
+"""Figures 4 and 9 to 16: what is read off a sweep, with made-up accuracies; and real cells."""
 
 import pytest
 
@@ -157,7 +157,7 @@ def test_the_reviews_ask_for_a_gpu_and_without_one_are_read_from_their_record(tm
     for data in (None, tmp_path):
         found = reproduce(experiment, Place(tmp_path, data), workers=Workers("sequential"))
         assert "this command trained nothing" in found["numbers"]["notes"][0]
-        assert found["numbers"]["budgets"] == measured("fig6_imdb")["numbers"]["budgets"]
+        assert found["numbers"]["budgets"] == measured("fig4_imdb")["numbers"]["budgets"]
 
 
 def test_without_an_optional_package_a_figure_is_skipped_with_a_line(tmp_path, monkeypatch):
