@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         monte_carlo_epsilon,
         privacy_curve,
         renyi_divergence,
+        renyi_epsilon,
     )
     from ggdp.calibration import (
         Calibrated,
@@ -135,6 +136,7 @@ __all__ = [
     "privacy_curve",
     "release",
     "renyi_divergence",
+    "renyi_epsilon",
     "secure_generator",
     "tail_weight_at",
     "verify_matched_norm",
@@ -170,6 +172,7 @@ _ROOMS = {
         "loss_sampler",
         "privacy_curve",
         "renyi_divergence",
+        "renyi_epsilon",
         "monte_carlo_delta",
         "monte_carlo_epsilon",
     ),

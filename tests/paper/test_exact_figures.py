@@ -155,7 +155,7 @@ def test_another_exponent_must_beat_laplace_and_gaussian_somewhere(curves, verdi
     assert agreement(tail_weight, FIG5, tails(*curves), "others") is verdict
 
 
-def test_exponents_that_were_not_tried_leave_figure_4_undecided():
+def test_exponents_that_were_not_tried_leave_figure_5_undecided():
     numbers = tails(DIPPING)
     del numbers["runs"][0]["results"][0]["weights"][0]
     for key in ("laplace", "others"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures 3, 7 and 8: accuracies and areas against closed forms, verdicts that follow the numbers both ways."""
+"""Figures 3, 7 and 8: accuracies and areas against closed forms, verdicts that follow the numbers."""
 
 import copy
 import math

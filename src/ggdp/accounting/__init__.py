@@ -13,6 +13,7 @@ from ggdp.accounting.monte_carlo import (
 )
 from ggdp.accounting.profile import PrivacyProfile, account, delta, epsilon, privacy_curve
 from ggdp.accounting.vectors.renyi import renyi_divergence
+from ggdp.accounting.vectors.renyi_conversion import renyi_epsilon
 from ggdp.errors import BudgetExceededError
 
 __all__ = [
@@ -34,5 +35,6 @@ __all__ = [
     "monte_carlo_epsilon",
     "privacy_curve",
     "renyi_divergence",
+    "renyi_epsilon",
     "to_dp_event",
 ]

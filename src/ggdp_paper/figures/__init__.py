@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The paper's figures and tables, by the names that the command line knows.
 
-The numbers are the paper's own. `fig4` is the Adult panel of its Figure 4 and `fig4_imdb` the IMDB panel; `fig7`
-makes its Figures 7 and 8, `fig9` its Figures 9 to 16. Its Figure 6 is a diagram.
+The numbers are the paper's own. `fig4` is the Adult panel of its Figure 4 and `fig4_imdb` the IMDB panel;
+`fig7` makes its Figures 7 and 8, `fig9` its Figures 9 to 16. Its Figure 6 is a diagram.
 """
 
 import importlib
