@@ -179,7 +179,7 @@ def renyi_epsilon(mechanism: Mechanism | Vote, *, delta: float, adjacency: Adjac
     >>> from ggdp import AdditiveNoise, Gaussian, epsilon
     >>> noise = AdditiveNoise(Gaussian(std=5.0))
     >>> round(renyi_epsilon(noise, delta=1e-5).upper, 3), round(epsilon(noise, delta=1e-5).upper, 3)
-    (0.801, 0.725)
+    (0.795, 0.726)
     """
     delta = arguments.real("delta", delta, least=1e-100, below=1.0)
     steps = steps_of(mechanism, adjacency)
