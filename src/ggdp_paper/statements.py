@@ -103,7 +103,10 @@ def _shown(name: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    return text.replace("|", "\\|").replace("*", "\\*").replace("_", "\\_")
+    """Markdown that shows the text as it is; code between backticks stays code."""
+    pieces = text.replace("|", "\\|").split("`")
+    pieces[::2] = [piece.replace("*", "\\*").replace("_", "\\_") for piece in pieces[::2]]
+    return "`".join(pieces)
 
 
 if __name__ == "__main__":
