@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         monte_carlo_epsilon,
         privacy_curve,
         renyi_divergence,
+        renyi_epsilon,
         trade_off,
     )
     from ggdp.calibration import (
@@ -152,6 +153,7 @@ __all__ = [
     "privacy_curve",
     "release",
     "renyi_divergence",
+    "renyi_epsilon",
     "secure_generator",
     "tail_weight_at",
     "trade_off",
@@ -188,6 +190,7 @@ _ROOMS = {
         "loss_sampler",
         "privacy_curve",
         "renyi_divergence",
+        "renyi_epsilon",
         "monte_carlo_delta",
         "monte_carlo_epsilon",
         "AttackSuccess",

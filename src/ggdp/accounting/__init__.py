@@ -15,6 +15,7 @@ from ggdp.accounting.monte_carlo import (
 from ggdp.accounting.profile import PrivacyProfile, account, delta, epsilon, privacy_curve
 from ggdp.accounting.risk import AttackSuccess, Risk, attack_success, gdp_mu, trade_off
 from ggdp.accounting.vectors.renyi import renyi_divergence
+from ggdp.accounting.vectors.renyi_conversion import renyi_epsilon
 from ggdp.errors import BudgetExceededError
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "monte_carlo_epsilon",
     "privacy_curve",
     "renyi_divergence",
+    "renyi_epsilon",
     "to_dp_event",
     "trade_off",
 ]
