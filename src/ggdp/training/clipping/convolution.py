@@ -22,9 +22,8 @@ from ggdp.training.clipping.linear import (
     scaled_to_one,
 )
 from ggdp.training.clipping.norms import has_kernels, row_norms
-from ggdp.training.clipping.scratch import scratch
 from ggdp.training.clipping.site import AbstractSite
-from ggdp.training.clipping.workspace import may_be_kept
+from ggdp.training.clipping.workspace import may_be_kept, scratch
 
 # From so many channels on, patches are copied faster channel by channel than position by position.
 _MANY_CHANNELS = 4

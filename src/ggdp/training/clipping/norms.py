@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ggdp.distributions.pytorch.fused import triton_is_installed
-from ggdp.training.clipping.scratch import scratch
+from ggdp.training.clipping.workspace import scratch
 
 # Up to so many numbers, a float64 sum of squares costs less than a look at a float32 one.
 _SMALL = 1 << 16
