@@ -36,7 +36,14 @@ if TYPE_CHECKING:
         estimate_scale,
         tail_weight_at,
     )
-    from ggdp.distributions import Gaussian, GeneralizedGaussian, Laplace, SecureGenerator, secure_generator
+    from ggdp.distributions import (
+        Gaussian,
+        GeneralizedGaussian,
+        Laplace,
+        SecureGenerator,
+        SphericalGeneralizedGaussian,
+        secure_generator,
+    )
     from ggdp.errors import (
         BudgetExceededError,
         CannotCertifyError,
@@ -51,7 +58,14 @@ if TYPE_CHECKING:
         SelfCheckError,
         UnsupportedModelError,
     )
-    from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, CustomMechanism, PoissonSampled
+    from ggdp.mechanisms import (
+        AdditiveNoise,
+        Adjacency,
+        Composed,
+        CustomMechanism,
+        PoissonSampled,
+        SphericalNoise,
+    )
     from ggdp.mechanisms.gaussian_mixture import GaussianMixtureNoise
     from ggdp.mechanisms.release import release
     from ggdp.privacy_loss.custom import (
@@ -106,6 +120,8 @@ __all__ = [
     "RefusedEventError",
     "SecureGenerator",
     "SelfCheckError",
+    "SphericalGeneralizedGaussian",
+    "SphericalNoise",
     "UnsupportedModelError",
     "__version__",
     "account",
@@ -180,6 +196,7 @@ _ROOMS = {
         "GeneralizedGaussian",
         "Laplace",
         "SecureGenerator",
+        "SphericalGeneralizedGaussian",
         "secure_generator",
     ),
     "ggdp.mechanisms": (
@@ -188,6 +205,7 @@ _ROOMS = {
         "Composed",
         "CustomMechanism",
         "PoissonSampled",
+        "SphericalNoise",
         "release",
     ),
     "ggdp.privacy_loss.custom": (

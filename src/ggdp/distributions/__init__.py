@@ -3,5 +3,13 @@
 
 from ggdp.distributions.generalized_gaussian import Gaussian, GeneralizedGaussian, Laplace
 from ggdp.distributions.secure import SecureGenerator, secure_generator
+from ggdp.distributions.spherical import SphericalGeneralizedGaussian
 
-__all__ = ["Gaussian", "GeneralizedGaussian", "Laplace", "SecureGenerator", "secure_generator"]
+__all__ = [
+    "Gaussian",
+    "GeneralizedGaussian",
+    "Laplace",
+    "SecureGenerator",
+    "SphericalGeneralizedGaussian",
+    "secure_generator",
+]

@@ -13,15 +13,17 @@ from ggdp.mechanisms import tables
 from ggdp.mechanisms.additive_noise import AdditiveNoise
 from ggdp.mechanisms.composed import Composed
 from ggdp.mechanisms.poisson_sampled import PoissonSampled
+from ggdp.mechanisms.spherical_noise import SphericalNoise
 
 
-def release(mechanism: AdditiveNoise, value: Any, *, rng: Rng | None = None) -> Any:
+def release(mechanism: AdditiveNoise | SphericalNoise, value: Any, *, rng: Rng | None = None) -> Any:
     """Return `value` plus independent noise on every number in it, as the same kind of object.
 
     Takes a number, a list or tuple, a NumPy array of any shape, or a pandas or polars Series or DataFrame of
     numbers. Integers become floats; float32 stays float32; index, names and columns are kept.
 
-    The noise is that of `mechanism.noise`. That one record moves `value` by at most `mechanism.sensitivity`
+    The noise is that of `mechanism.noise`; `SphericalNoise` adds one vector to all numbers of the value, which
+    must be as many as its dimension. That one record moves `value` by at most `mechanism.sensitivity`
     is the caller's promise: nothing here can check it. Index, column names, shape and the fact that a value
     was refused are not protected.
 
@@ -50,11 +52,11 @@ def release(mechanism: AdditiveNoise, value: Any, *, rng: Rng | None = None) -> 
     >>> release(AdditiveNoise(Laplace(scale=1.0)), [10, 20], rng=np.random.default_rng(1)) != [10, 20]
     True
     """
-    noise = _noise_of(mechanism)
+    draw = mechanism.noise.sample_as if isinstance(mechanism, SphericalNoise) else _noise_of(mechanism).sample
     rng = generator_or_secure(rng)
 
     def add_noise(exact: NDArray[np.float64]) -> NDArray[np.float64]:
-        return exact + noise.sample(exact.shape, rng=rng)
+        return exact + draw(exact.shape, rng=rng)
 
     if tables.is_table(value):
         return tables.transform(value, add_noise)

@@ -9,13 +9,14 @@ import math
 from typing import Any, TypeVar, cast
 
 from ggdp import arguments
-from ggdp.distributions import GeneralizedGaussian
+from ggdp.distributions import GeneralizedGaussian, SphericalGeneralizedGaussian
 from ggdp.mechanisms.additive_noise import AdditiveNoise
 from ggdp.mechanisms.composed import Composed
 from ggdp.mechanisms.custom import CustomMechanism
 from ggdp.mechanisms.gaussian_mixture import GaussianMixtureNoise
 from ggdp.mechanisms.outcomes import OutcomeProbabilities
 from ggdp.mechanisms.poisson_sampled import PoissonSampled
+from ggdp.mechanisms.spherical_noise import SphericalNoise
 
 VERSION = 1
 _DEEPEST = 100  # compositions inside one another; `to_dict` writes one
@@ -88,6 +89,14 @@ def _describe(mechanism: Mechanism) -> dict[str, Any]:
                 "stds": list(mechanism.stds),
                 "shift": mechanism.shift,
             }
+        case SphericalNoise(noise=noise):
+            return {
+                "kind": "spherical-noise",
+                "beta": noise.beta,
+                "scale": noise.scale,
+                "dimension": noise.dimension,
+                "sensitivity": mechanism.sensitivity,
+            }
         case _:
             arguments.instance(
                 "mechanism", mechanism, (AdditiveNoise, PoissonSampled, Composed, CustomMechanism)
@@ -95,7 +104,7 @@ def _describe(mechanism: Mechanism) -> dict[str, Any]:
             raise ValueError(
                 "mechanism must be plain data to be written down, got one described by functions or by a "
                 f"class of your own, {type(mechanism).__name__}, which lives in memory; "
-                "OutcomeProbabilities and GaussianMixtureNoise are plain data"
+                "OutcomeProbabilities, GaussianMixtureNoise and SphericalNoise are plain data"
             )
 
 
@@ -129,6 +138,11 @@ def _build(data: dict[str, Any], levels: int) -> Mechanism:
             _only(data, "weights", "means", "stds", "shift")
             weights, means, stds = (_list(data, name) for name in ("weights", "means", "stds"))
             return GaussianMixtureNoise(weights, means, stds, shift=_field(data, "shift"))
+        case "spherical-noise":
+            names = ("beta", "scale", "dimension", "sensitivity")
+            _only(data, *names)
+            *law, sensitivity = (_field(data, name) for name in names)
+            return SphericalNoise(SphericalGeneralizedGaussian(*law), sensitivity)
         case "composed":
             _only(data, "parts")
             parts = _field(data, "parts")
@@ -147,6 +161,7 @@ _KINDS = (
     "composed",
     "outcome-probabilities",
     "gaussian-mixture-noise",
+    "spherical-noise",
 )
 
 

@@ -26,13 +26,16 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from ggdp import arguments
+from ggdp.distributions import GeneralizedGaussian
 from ggdp.mechanisms.custom import CustomMechanism
 from ggdp.mechanisms.gaussian_mixture import GaussianMixtureNoise
 from ggdp.mechanisms.outcomes import OutcomeProbabilities
+from ggdp.mechanisms.spherical_noise import SphericalNoise
 from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.cells import Cells, vector_cells
 from ggdp.privacy_loss.density import Density, Mixture
 from ggdp.privacy_loss.enclosure import Enclosure, enclose, partition
+from ggdp.privacy_loss.spherical import LENGTH, spherical_cells
 
 __all__ = [
     "DensityNoise",
@@ -216,6 +219,17 @@ def _(mechanism: GaussianMixtureNoise) -> Cells:
 def _gaussian(mean: float, std: float) -> Density:
     offset = math.log(std) + 0.5 * math.log(2.0 * math.pi)
     return Density(lambda x: -0.5 * ((x - mean) / std) ** 2 - offset)
+
+
+@cells_of.register
+def _(mechanism: SphericalNoise) -> Cells:
+    noise = mechanism.noise
+    length = LENGTH.check(mechanism.sensitivity / noise.scale)
+    if noise.dimension > 1:
+        return spherical_cells(noise.beta, noise.dimension, length)
+    law = GeneralizedGaussian(noise.beta, 1.0)
+    line = Density(law.logpdf, breaks=(0.0,))
+    return density_cells(line.shifted(length), line, _CELLS)
 
 
 @cells_of.register

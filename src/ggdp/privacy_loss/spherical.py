@@ -31,8 +31,11 @@ from typing import Any
 
 import numpy as np
 
+from ggdp import arguments
 from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.cells import Cells
+
+LENGTH = arguments.Range("sensitivity / scale", least=1e-6, most=1e6, typical=(0.01, 10.0))
 
 _FAR = 310.0  # nats; what lies outside of the grid has a probability below e^-310
 _BULK = 45.0  # nats, within which the grid is fine
@@ -46,6 +49,7 @@ _GROUPS = 2000  # groups of rectangles for a loss that grows by its typical size
 _ENOUGH = 1 << 21  # rectangles in one half of the angles
 _KINDS = 6  # of groups: narrow rectangles are kept apart from wide ones, which are rare
 _BLOCK = 1 << 18  # rectangles that are treated at once
+_KEPT = 1e-120  # more than lies outside of the grid
 _NEGLIGIBLE = 1e-290  # masses below, of the largest one, may have lost digits to underflow
 _RULES = {n: np.polynomial.legendre.leggauss(n) for n in (2, 4)}
 
@@ -108,12 +112,14 @@ def spherical_cells(beta: float, dimension: int, length: float) -> Cells:
     sums = 2.0 * UNIT_ROUNDOFF * (64.0 + float(count.max()))  # rounding of the sums, term by term
     least, most = float(q_low.sum()), float(q_high.sum())
     shrink, stretch = (1.0 - sums) * (1.0 - grid.outside) / most, (1.0 + sums) / least
-    largest_loss = length * (1.0 + 4.0 * UNIT_ROUNDOFF) if beta == 1.0 else math.inf
+    # for beta = 1 no loss exceeds the length; a mass too small to be kept would be taken for an infinite loss
+    pure = beta == 1.0
+    largest_loss, rest = (length * (1.0 + 4.0 * UNIT_ROUNDOFF), _KEPT) if pure else (math.inf, grid.outside)
     return Cells(
         np.append(p_low[there] * shrink, 0.0),
-        np.append(p_high[there] * stretch, grid.outside),
+        np.append(p_high[there] * stretch, rest),
         np.append(q_low[there] * shrink, 0.0),
-        np.append(q_high[there] * stretch, grid.outside),
+        np.append(q_high[there] * stretch, rest),
         np.append(np.maximum(loss_low[there], -largest_loss), -largest_loss),
         np.append(np.minimum(loss_high[there], largest_loss), largest_loss),
     )
