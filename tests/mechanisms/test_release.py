@@ -7,7 +7,15 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from ggdp import AdditiveNoise, Composed, GeneralizedGaussian, PoissonSampled, release
+from ggdp import (
+    AdditiveNoise,
+    Composed,
+    GeneralizedGaussian,
+    PoissonSampled,
+    SphericalGeneralizedGaussian,
+    SphericalNoise,
+    release,
+)
 
 NOISE = GeneralizedGaussian(beta=1.5, scale=1e-6)
 MECHANISM = AdditiveNoise(NOISE)
@@ -152,3 +160,23 @@ def test_release_adds_the_noise_of_one_step_only(mechanism, message):
 def test_a_seed_is_no_generator():
     with pytest.raises(ValueError, match="rng must be of type Generator or SecureGenerator, got int: 3"):
         release(MECHANISM, 1.0, rng=3)
+
+
+# --- spherical noise
+
+
+def test_spherical_noise_is_one_vector_over_all_numbers_of_the_value():
+    noise = SphericalGeneralizedGaussian(beta=1.0, scale=2.0, dimension=6)
+    value = np.arange(6.0).reshape(2, 3)
+    released = release(SphericalNoise(noise), value, rng=np.random.default_rng(3))
+    drawn = noise.sample((), rng=np.random.default_rng(3))
+    assert np.array_equal(released, value + drawn.reshape(2, 3))
+    assert isinstance(release(SphericalNoise(noise), [0.0] * 6), list)
+
+
+def test_spherical_noise_of_another_dimension_is_refused():
+    step = SphericalNoise(SphericalGeneralizedGaussian(beta=1.0, scale=2.0, dimension=6))
+    with pytest.raises(
+        ValueError, match="value must hold as many numbers as the noise has dimensions, 6, got 5"
+    ):
+        release(step, np.zeros(5))

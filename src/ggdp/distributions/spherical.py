@@ -69,12 +69,12 @@ class SphericalGeneralizedGaussian:
     def radius_sf(self, t: ArrayLike) -> Floats:
         """P(|X| > t) for t >= 0, to the accuracy of SciPy's incomplete gamma function."""
         t = arguments.array("t", t, least=0.0)
-        return gammaincc(self._shape, power_of_ratio(t, self.scale, self.beta))[()]
+        return np.asarray(gammaincc(self._shape, power_of_ratio(t, self.scale, self.beta)))[()]
 
     def radius_isf(self, prob: ArrayLike) -> Floats:
         """The t with P(|X| > t) = prob."""
         probs = arguments.array("prob", prob, least=0.0, most=1.0)
-        return (self.scale * gammainccinv(self._shape, probs) ** (1.0 / self.beta))[()]
+        return np.asarray(self.scale * gammainccinv(self._shape, probs) ** (1.0 / self.beta))[()]
 
     def radius_moment(self, order: float) -> float:
         """E |X|^order = scale^order Gamma((d + order)/beta) / Gamma(d/beta), for order > -d."""
@@ -97,9 +97,9 @@ class SphericalGeneralizedGaussian:
     def sample(self, shape: int | tuple[int, ...], *, rng: Rng) -> NDArray[np.float64]:
         """Independent vectors, an array of the given shape with one axis more, of length `dimension`.
 
-        `rng` is a `numpy.random.Generator`, or a `SecureGenerator` where nobody may guess the noise. A draw is
-        the direction of a Gaussian vector times the beta-th root of a Gamma draw, in doubles; both laws are
-        exact up to rounding.
+        `rng` is a `numpy.random.Generator`, or a `SecureGenerator` where nobody may guess the noise. A draw
+        is the direction of a Gaussian vector times the beta-th root of a Gamma draw, in doubles; both laws
+        are exact up to rounding.
         """
         dims = (shape,) if isinstance(shape, int) else tuple(shape)
         count = int(np.prod(dims, dtype=np.int64))
@@ -112,7 +112,7 @@ class SphericalGeneralizedGaussian:
         if math.prod(shape) != self.dimension:
             raise ValueError(
                 f"value must hold as many numbers as the noise has dimensions, {self.dimension}, got "
-                f"{math.prod(shape)}; make the noise with dimension={math.prod(shape)}, and calibrate it for that"
+                f"{math.prod(shape)}; calibrate noise with dimension={math.prod(shape)}"
             )
         return self.sample((), rng=rng).reshape(shape)
 

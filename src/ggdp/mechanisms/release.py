@@ -22,8 +22,8 @@ def release(mechanism: AdditiveNoise | SphericalNoise, value: Any, *, rng: Rng |
     Takes a number, a list or tuple, a NumPy array of any shape, or a pandas or polars Series or DataFrame of
     numbers. Integers become floats; float32 stays float32; index, names and columns are kept.
 
-    The noise is that of `mechanism.noise`; `SphericalNoise` adds one vector to all numbers of the value, which
-    must be as many as its dimension. That one record moves `value` by at most `mechanism.sensitivity`
+    The noise is that of `mechanism.noise`. That of `SphericalNoise` is one vector over all numbers of the
+    value, which must be as many as its dimension. That one record moves `value` by at most `mechanism.sensitivity`
     is the caller's promise: nothing here can check it. Index, column names, shape and the fact that a value
     was refused are not protected.
 

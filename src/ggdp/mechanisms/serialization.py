@@ -139,10 +139,10 @@ def _build(data: dict[str, Any], levels: int) -> Mechanism:
             weights, means, stds = (_list(data, name) for name in ("weights", "means", "stds"))
             return GaussianMixtureNoise(weights, means, stds, shift=_field(data, "shift"))
         case "spherical-noise":
-            names = ("beta", "scale", "dimension", "sensitivity")
-            _only(data, *names)
-            *law, sensitivity = (_field(data, name) for name in names)
-            return SphericalNoise(SphericalGeneralizedGaussian(*law), sensitivity)
+            _only(data, "beta", "scale", "dimension", "sensitivity")
+            beta, scale, dimension = (_field(data, name) for name in ("beta", "scale", "dimension"))
+            law = SphericalGeneralizedGaussian(beta, scale, dimension)
+            return SphericalNoise(law, _field(data, "sensitivity"))
         case "composed":
             _only(data, "parts")
             parts = _field(data, "parts")

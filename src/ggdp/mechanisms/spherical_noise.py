@@ -18,7 +18,9 @@ class SphericalNoise(CustomMechanism):
         sensitivity: the most one record moves f.
         norm: 2, the only norm that this noise knows.
 
-    >>> step = SphericalNoise(SphericalGeneralizedGaussian(beta=1.0, scale=2.0, dimension=10), sensitivity=0.5)
+    >>> noise = SphericalGeneralizedGaussian(beta=1.0, scale=2.0, dimension=10)
+    >>> SphericalNoise(noise, sensitivity=0.5).replaced(rate=1.0).sensitivity
+    1.0
     """
 
     noise: SphericalGeneralizedGaussian
@@ -32,10 +34,10 @@ class SphericalNoise(CustomMechanism):
             SphericalGeneralizedGaussian,
             hint="AdditiveNoise takes noise that is independent on every coordinate",
         )
-        object.__setattr__(
-            self, "sensitivity", arguments.real("sensitivity", self.sensitivity, above=0.0)
+        object.__setattr__(self, "sensitivity", arguments.real("sensitivity", self.sensitivity, above=0.0))
+        hint = (
+            "spherical noise depends on the Euclidean length alone; bound the l_2 norm of what a record does"
         )
-        hint = "spherical noise depends on the Euclidean length alone; bound the l_2 norm of what a record does"
         object.__setattr__(self, "norm", arguments.real("norm", self.norm, least=2.0, most=2.0, hint=hint))
 
     def replaced(self, rate: float) -> "SphericalNoise":

@@ -35,7 +35,7 @@ from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.cells import Cells, vector_cells
 from ggdp.privacy_loss.density import Density, Mixture
 from ggdp.privacy_loss.enclosure import Enclosure, enclose, partition
-from ggdp.privacy_loss.spherical import LENGTH, spherical_cells
+from ggdp.privacy_loss.spherical import BETA, LENGTH, spherical_cells, within
 
 __all__ = [
     "DensityNoise",
@@ -224,12 +224,14 @@ def _gaussian(mean: float, std: float) -> Density:
 @cells_of.register
 def _(mechanism: SphericalNoise) -> Cells:
     noise = mechanism.noise
+    BETA.check(noise.beta)
     length = LENGTH.check(mechanism.sensitivity / noise.scale)
     if noise.dimension > 1:
         return spherical_cells(noise.beta, noise.dimension, length)
     law = GeneralizedGaussian(noise.beta, 1.0)
     line = Density(law.logpdf, breaks=(0.0,))
-    return density_cells(line.shifted(length), line, _CELLS)
+    cells = density_cells(line.shifted(length), line, _CELLS)
+    return within(cells, length) if noise.beta == 1.0 else cells
 
 
 @cells_of.register

@@ -2,8 +2,8 @@
 """The privacy loss of spherical noise, as certified cells of two coordinates: docs/spherical-noise.md.
 
 The noise has the density C exp(-|x|^beta) on R^d, d >= 2, in units of its scale; P is the noise moved by a
-vector of length m, Q the noise itself. Let r and s be the distances of an outcome from the centres of Q and of
-P. The loss is L = r^beta - s^beta, and the law of (r, s) is all that matters. In the elliptic coordinates
+vector of length m, Q the noise itself. Let r and s be the distances of an outcome from the centres of Q and
+of P. The loss is L = r^beta - s^beta, and the law of (r, s) is all that matters. In the elliptic coordinates
 
     r = m/2 (cosh xi + sin phi),    s = m/2 (cosh xi - sin phi),    xi >= 0,  |phi| <= pi/2,
 
@@ -14,10 +14,10 @@ Q has the density F(xi, phi), proportional to
 and P has F(xi, -phi). The plane of coordinates is cut into rectangles. On each of them
 
 - the loss is monotone in either coordinate, so that its corners bound it;
-- the mass is that of the Gauss-Legendre rule of two by two nodes, with an error that is proved: F is analytic
-  around the rectangle's centre, and bounded on a polydisc there by its logarithm's Taylor polynomial of first
-  order and bounds on the second derivatives, so that Cauchy's estimate bounds all terms that the rule does not
-  integrate exactly.
+- the mass is that of a Gauss-Legendre rule, two or four nodes along xi and two along phi, with an error that
+  is proved: F is analytic around the rectangle's centre, and bounded on a polydisc there by its logarithm's
+  Taylor polynomial of first order and bounds on the second derivatives, so that Cauchy's estimate bounds all
+  terms that the rule does not integrate exactly.
 
 Masses are divided by their sum. Rectangles of nearly equal loss are put together. What lies outside of all
 rectangles is bounded by Chernoff's bound for the radius and by the area of a cap of the sphere.
@@ -35,6 +35,7 @@ from ggdp import arguments
 from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.cells import Cells
 
+BETA = arguments.Range("beta", least=1.0, most=32.0, typical=(1.0, 4.0))
 LENGTH = arguments.Range("sensitivity / scale", least=1e-6, most=1e6, typical=(0.01, 10.0))
 
 _FAR = 310.0  # nats; what lies outside of the grid has a probability below e^-310
@@ -43,10 +44,10 @@ _LOW_BULK = 20.0  # nats, the same for small radii, where losses are small
 _COARSER = 8.0  # how much larger rectangles are beyond the bulk
 _ANGLES = 800  # rectangles in one half of the angles' bulk
 _FEW = 20  # dimensions, below which the grid is long along xi
-_RADII = 150  # fewest along the bulk of xi
+_RADII, _MOST_RADII = 150, 3000  # along the bulk of xi
 _LOSS_STEP = 1e-3  # largest relative change of the loss over a rectangle, along xi
 _GROUPS = 2000  # groups of rectangles for a loss that grows by its typical size, or e-fold beyond
-_ENOUGH = 1 << 21  # rectangles in one half of the angles
+_ENOUGH = 1 << 20  # rectangles in one half of the angles
 _KINDS = 6  # of groups: narrow rectangles are kept apart from wide ones, which are rare
 _BLOCK = 1 << 18  # rectangles that are treated at once
 _KEPT = 1e-120  # more than lies outside of the grid
@@ -65,7 +66,7 @@ class _Pair:
     @property
     def nodes(self) -> int:
         """Of the rule along xi; in few dimensions the loss, which has two, needs narrow rectangles anyway."""
-        return 2 if self.dimension < _FEW and self.beta > 1.01 else 4
+        return 2 if self.dimension < _FEW and self.beta > 1.4 else 4
 
     @property
     def shape(self) -> float:
@@ -75,7 +76,7 @@ class _Pair:
 
 @dataclass(frozen=True)
 class _Grid:
-    """Edges in xi as differences from `centre`, and edges in phi, symmetric about zero, with zero among them."""
+    """Edges in xi, as differences from `centre`; and in phi, symmetric about zero, which is one of them."""
 
     centre: float
     steps: Array
@@ -112,16 +113,32 @@ def spherical_cells(beta: float, dimension: int, length: float) -> Cells:
     sums = 2.0 * UNIT_ROUNDOFF * (64.0 + float(count.max()))  # rounding of the sums, term by term
     least, most = float(q_low.sum()), float(q_high.sum())
     shrink, stretch = (1.0 - sums) * (1.0 - grid.outside) / most, (1.0 + sums) / least
-    # for beta = 1 no loss exceeds the length; a mass too small to be kept would be taken for an infinite loss
-    pure = beta == 1.0
-    largest_loss, rest = (length * (1.0 + 4.0 * UNIT_ROUNDOFF), _KEPT) if pure else (math.inf, grid.outside)
-    return Cells(
+    found = Cells(
         np.append(p_low[there] * shrink, 0.0),
-        np.append(p_high[there] * stretch, rest),
+        np.append(p_high[there] * stretch, grid.outside),
         np.append(q_low[there] * shrink, 0.0),
-        np.append(q_high[there] * stretch, rest),
-        np.append(np.maximum(loss_low[there], -largest_loss), -largest_loss),
-        np.append(np.minimum(loss_high[there], largest_loss), largest_loss),
+        np.append(q_high[there] * stretch, grid.outside),
+        np.append(loss_low[there], -math.inf),
+        np.append(loss_high[there], math.inf),
+    )
+    return within(found, length) if beta == 1.0 else found
+
+
+def within(cells: Cells, largest: float) -> Cells:
+    """The same cells where no loss is larger than `largest`, either way; the last cell is that of the rest.
+
+    The last cell's masses are raised: a top loss of too small a mass would be taken for an infinite one.
+    """
+    largest *= 1.0 + 4.0 * UNIT_ROUNDOFF
+    raised = np.zeros_like(cells.p_high)
+    raised[-1] = _KEPT
+    return Cells(
+        cells.p_low,
+        cells.p_high + raised,
+        cells.q_low,
+        cells.q_high + raised,
+        np.clip(cells.loss_low, -largest, largest),
+        np.clip(cells.loss_high, -largest, largest),
     )
 
 
@@ -136,15 +153,17 @@ def _grid(pair: _Pair) -> _Grid:
     )
     # u = r + s lies in [2r - m, 2r + m], and cosh xi = u / m
     first, second, third, last = (
-        _angle_of((2.0 * r + side * m) / m) for r, side in ((far[0], -1), (bulk[0], -1), (bulk[1], 1), (far[1], 1))
+        _angle_of((2.0 * r + side * m) / m)
+        for r, side in ((far[0], -1), (bulk[0], -1), (bulk[1], 1), (far[1], 1))
     )
     centre = _angle_of(max(2.0 * a ** (1.0 / pair.beta), 1.5 * m) / m)
     spread = 1.0 / math.sqrt(pair.beta * pair.dimension)
     few = pair.dimension < _FEW
     loss_step = (2.0 if few else 1.0) * _LOSS_STEP / max(pair.beta - 1.0, 1e-9)
+    loss_step = max(loss_step, (third - second) / _MOST_RADII)
     width = min(spread * (0.02 if few else 0.12), loss_step, (third - second) / _RADII)
     steps = _graded(first - centre, second - centre, third - centre, last - centre, width, spread)
-    near, end, beyond = _angles(pair, far[0])
+    near, end, beyond = _angles(pair, bulk[0], far[0])
     finer = _refinement(steps)
     fine = np.linspace(0.0, near, _ANGLES * finer + 1)
     coarse = near + np.arange(1, math.ceil((end - near) / (fine[1] * _COARSER)) + 1) * fine[1] * _COARSER
@@ -174,7 +193,9 @@ def _angle_of(cosh: float) -> float:
 
 
 def _gamma_end(shape: float, depth: float, side: int) -> float:
-    """y on a side of the shape where y - a - a log(y/a) = depth: by Chernoff a tail below e^-depth lies beyond."""
+    """y on a side of the shape a where y - a - a log(y/a) = depth; by Chernoff's bound the Gamma law of shape
+    a has a probability below e^-depth beyond.
+    """
     low, high = (shape, 4.0 * (shape + depth)) if side > 0 else (0.0, shape)
     for _ in range(200):
         middle = 0.5 * (low + high)
@@ -183,16 +204,16 @@ def _gamma_end(shape: float, depth: float, side: int) -> float:
     return high * (1.0 + 1e-12) if side > 0 else low * (1.0 - 1e-12)
 
 
-def _angles(pair: _Pair, least_radius: float) -> tuple[float, float, float]:
+def _angles(pair: _Pair, small_radius: float, least_radius: float) -> tuple[float, float, float]:
     """Ends of the bulk and of the grid, and a bound on the probability of what lies beyond.
 
     Where sin phi > x the angle to the shift has a cosine above x; where sin phi < -x, below m/(2r) - x. A cap
     with a cosine above y >= 0 has at most the share (1 - y^2)^((d-1)/2) / 2 of the sphere.
     """
     power = 0.5 * (pair.dimension - 1)
-    lean = pair.length / (2.0 * least_radius) if least_radius > 0.0 else math.inf
     ends = []
-    for depth in (_BULK, _FAR + 1.0):
+    for depth, radius in ((_BULK, small_radius), (_FAR + 1.0, least_radius)):
+        lean = pair.length / (2.0 * radius) if radius > 0.0 else math.inf
         sine = math.sqrt(-math.expm1(-depth / power)) + lean
         ends.append(math.asin(sine) if sine < 0.999 else 0.5 * math.pi)
     return ends[0], ends[1], (0.0 if ends[1] == 0.5 * math.pi else math.exp(-_FAR))
@@ -201,7 +222,7 @@ def _angles(pair: _Pair, least_radius: float) -> tuple[float, float, float]:
 def _typical_loss(pair: _Pair) -> float:
     y = max(pair.shape, 0.5)
     lever = pair.beta * y ** ((pair.beta - 1.0) / pair.beta)
-    return pair.length * lever / math.sqrt(pair.dimension) + pair.length**pair.beta * 1e-3
+    return float(pair.length * lever / math.sqrt(pair.dimension) + pair.length**pair.beta * 1e-3)
 
 
 # --- masses and losses of rectangles
@@ -256,7 +277,9 @@ def _masses(pair: _Pair, centre: float, steps: Array, angles: Array) -> tuple[Ar
             across = k * np.log(cosine)
             size = np.maximum(size, np.abs(tilt) - across)
             with np.errstate(under="ignore"):
-                mean += share * (sinh**2 + (unit * cosine) ** 2) * np.exp(k * log_sinh - growth + across - tilt)
+                mean += (
+                    share * (sinh**2 + (unit * cosine) ** 2) * np.exp(k * log_sinh - growth + across - tilt)
+                )
     mass = mean * (half_step[:, None] * half_angle)
     xi = (centre + mid_step)[:, None]
     ends = (1.0 + centre) / xi + 2.0 / np.cos(mid_angle)  # sinh and cos lose digits where they vanish
@@ -288,12 +311,12 @@ def _largest(pair: _Pair, centre: float, steps: Array, angles: Array, row: Any, 
 
 
 def _rule_error(pair: _Pair, xi: Array, phi: Array, half_xi: Array, half_phi: Array) -> Array:
-    """Relative error of the rule of two by two nodes on each rectangle; infinite where nothing is proved.
+    """Relative error of the rule on each rectangle; infinite where nothing is proved.
 
     With |F| <= M on the polydisc of radii R1 and R2 about the centre, the coefficient of x^i y^j in F is at
-    most M / (R1^i R2^j). Odd powers have integral and rule zero, powers below four are integrated exactly, and
-    of any other power integral and rule have means in [0, h^i]. So the error of the mean value is at most
-    M (t1^4 + t2^4) / ((1 - t1^2)(1 - t2^2)), t = h / R.
+    most M / (R1^i R2^j). Odd powers have integral and rule zero, powers below 2n are integrated exactly by n
+    nodes, and of any other power integral and rule have means in [0, h^i]. So the error of the mean value is
+    at most M (t1^2n + t2^4) / ((1 - t1^2)(1 - t2^2)), t = h / R, with n nodes along xi and two along phi.
     """
     beta, k, weight = pair.beta, pair.dimension - 2.0, (0.5 * pair.length) ** pair.beta
     y = weight * np.cosh(xi) ** beta
@@ -324,8 +347,11 @@ def _rule_error(pair: _Pair, xi: Array, phi: Array, half_xi: Array, half_phi: Ar
 
         def growth(first: Array, second: Array, more_11: Array, more_22: Array) -> Array:
             linear = np.abs(first) * r1 + np.abs(second) * r2
-            return linear + 0.5 * (
-                (hess_11 + more_11) * r1**2 + 2.0 * hess_12 * r1 * r2 + (hess_22 + more_22) * r2**2
+            return np.asarray(
+                linear
+                + 0.5 * (hess_11 + more_11) * r1**2
+                + hess_12 * r1 * r2
+                + 0.5 * (hess_22 + more_22) * r2**2
             )
 
         # the powers of sinh and cos, as factors that are entire, or in the logarithm
