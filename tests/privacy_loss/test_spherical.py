@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cells of spherical noise against polar coordinates, closed forms and Monte Carlo; they use none of these.
+"""The cells of spherical noise against polar coordinates, closed forms and Monte Carlo.
 
 The truth here is an integral over the radius, by Simpson's rule, of the share of the sphere where the loss
 exceeds a threshold, by SciPy's incomplete beta function. The cells use elliptic coordinates and neither.
@@ -182,7 +182,7 @@ def test_the_mass_of_a_rectangle_lies_inside_its_bounds():
     pair = spherical._Pair(1.5, 5, 0.8)
     centre = 2.0
     steps, angles = np.linspace(-0.08, 0.08, 9), np.linspace(-0.24, 0.24, 9)
-    low, high = spherical._masses(pair, centre, steps, angles)
+    low, high = spherical._masses(pair, centre, steps, angles, 0.0)
 
     def density(phi, step):
         xi = centre + step

@@ -23,9 +23,9 @@ def release(mechanism: AdditiveNoise | SphericalNoise, value: Any, *, rng: Rng |
     numbers. Integers become floats; float32 stays float32; index, names and columns are kept.
 
     The noise is that of `mechanism.noise`. That of `SphericalNoise` is one vector over all numbers of the
-    value, which must be as many as its dimension. That one record moves `value` by at most `mechanism.sensitivity`
-    is the caller's promise: nothing here can check it. Index, column names, shape and the fact that a value
-    was refused are not protected.
+    value, which must be as many as its dimension, drawn in doubles like all other noise here. That one record
+    moves `value` by at most `mechanism.sensitivity` is the caller's promise: nothing here can check it.
+    Index, column names, shape and the fact that a value was refused are not protected.
 
     Guarantees:
         1. Every number receives its own draw; nothing is returned when any number is refused.

@@ -32,12 +32,14 @@ from typing import Any
 import numpy as np
 
 from ggdp import arguments
+from ggdp.errors import CannotCertifyError
 from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.cells import Cells
 
 BETA = arguments.Range("beta", least=1.0, most=32.0, typical=(1.0, 4.0))
 LENGTH = arguments.Range("sensitivity / scale", least=1e-6, most=1e6, typical=(0.01, 10.0))
 
+_MOST_LOSS = 4000.0
 _FAR = 310.0  # nats; what lies outside of the grid has a probability below e^-310
 _BULK = 45.0  # nats, within which the grid is fine
 _LOW_BULK = 20.0  # nats, the same for small radii, where losses are small
@@ -87,7 +89,9 @@ class _Grid:
 def spherical_cells(beta: float, dimension: int, length: float) -> Cells:
     """Cells of noise with density proportional to exp(-|x|^beta) moved by `length`, in dimension >= 2."""
     pair = _Pair(beta, dimension, length)
+    _check_loss(pair)
     grid = _grid(pair)
+    peak = _peak(pair, grid)
     typical = max(_typical_loss(pair), 1e-300)
     per_size = _GROUPS * _refinement(grid.steps)
     groups = 2 * int(per_size * math.asinh(1e3)) + 1
@@ -97,7 +101,7 @@ def spherical_cells(beta: float, dimension: int, length: float) -> Cells:
     rows = max(_BLOCK // (len(grid.angles) - 1), 1)
     for start in range(0, len(grid.steps) - 1, rows):
         steps = grid.steps[start : start + rows + 1]
-        low, high = _masses(pair, grid.centre, steps, grid.angles)
+        low, high = _masses(pair, grid.centre, steps, grid.angles, peak)
         smallest, largest = _losses(pair, grid.centre, steps, grid.angles)
         place = per_size * np.arcsinh(0.5 * (smallest + largest) / typical)
         room = np.hypot(smallest + largest, 2.0 * typical) / per_size  # two groups wide
@@ -112,6 +116,8 @@ def spherical_cells(beta: float, dimension: int, length: float) -> Cells:
     there = loss_low <= loss_high
     sums = 2.0 * UNIT_ROUNDOFF * (64.0 + float(count.max()))  # rounding of the sums, term by term
     least, most = float(q_low.sum()), float(q_high.sum())
+    if not 0.0 < least <= most < math.inf:
+        raise CannotCertifyError(_too_large(pair))
     shrink, stretch = (1.0 - sums) * (1.0 - grid.outside) / most, (1.0 + sums) / least
     found = Cells(
         np.append(p_low[there] * shrink, 0.0),
@@ -139,6 +145,22 @@ def within(cells: Cells, largest: float) -> Cells:
         cells.q_high + raised,
         np.clip(cells.loss_low, -largest, largest),
         np.clip(cells.loss_high, -largest, largest),
+    )
+
+
+def _check_loss(pair: _Pair) -> None:
+    """Refuse losses far beyond the largest epsilon that is computed."""
+    radius = pair.shape ** (1.0 / pair.beta)
+    with np.errstate(over="ignore"):
+        mean = np.hypot(radius, pair.length) ** np.float64(pair.beta) - pair.shape
+    if not mean <= _MOST_LOSS:
+        raise CannotCertifyError(_too_large(pair))
+
+
+def _too_large(pair: _Pair) -> str:
+    return (
+        f"sensitivity / scale must be smaller for spherical noise of beta={pair.beta:g} in dimension "
+        f"{pair.dimension}, got {pair.length:g}: losses lie beyond what can be certified; use a larger scale"
     )
 
 
@@ -254,7 +276,19 @@ def _middle(pair: _Pair, centre: float) -> float:
     return float((0.5 * pair.length * math.cosh(centre)) ** pair.beta)
 
 
-def _masses(pair: _Pair, centre: float, steps: Array, angles: Array) -> tuple[Array, Array]:
+def _peak(pair: _Pair, grid: _Grid) -> float:
+    """About the largest exponent that occurs, from some of the grid's points."""
+    k, beta = pair.dimension - 2.0, pair.beta
+    steps, angles = (edges[:: max(len(edges) // 256, 1)] for edges in (grid.steps, grid.angles))
+    log_sinh, log_cosh, cosh = (part[1:, None] for part in _radial(grid.centre, steps))
+    middle = _middle(pair, grid.centre)
+    growth = middle * np.expm1(beta * log_cosh)
+    inner = angles[np.abs(angles) < 0.5 * math.pi]
+    tilt = (middle + growth) * np.expm1(beta * np.log1p(np.sin(inner) / cosh))
+    return float((k * (log_sinh + np.log(np.cos(inner))) - growth - tilt).max())
+
+
+def _masses(pair: _Pair, centre: float, steps: Array, angles: Array, peak: float) -> tuple[Array, Array]:
     """Bounds on the Q-masses of rectangles, up to one factor for all of them."""
     beta, k = pair.beta, pair.dimension - 2.0
     half_step, half_angle = 0.5 * np.diff(steps), 0.5 * np.diff(angles)
@@ -278,7 +312,9 @@ def _masses(pair: _Pair, centre: float, steps: Array, angles: Array) -> tuple[Ar
             size = np.maximum(size, np.abs(tilt) - across)
             with np.errstate(under="ignore"):
                 mean += (
-                    share * (sinh**2 + (unit * cosine) ** 2) * np.exp(k * log_sinh - growth + across - tilt)
+                    share
+                    * (sinh**2 + (unit * cosine) ** 2)
+                    * np.exp(k * log_sinh - growth - peak + across - tilt)
                 )
     mass = mean * (half_step[:, None] * half_angle)
     xi = (centre + mid_step)[:, None]
@@ -291,11 +327,15 @@ def _masses(pair: _Pair, centre: float, steps: Array, angles: Array) -> tuple[Ar
         high = mass * (1.0 + error) * (1.0 + rounding)
     if doubtful.any():
         row, column = np.nonzero(doubtful)
-        high[row, column] = np.fmin(high[row, column], _largest(pair, centre, steps, angles, row, column))
+        high[row, column] = np.fmin(
+            high[row, column], _largest(pair, centre, steps, angles, row, column, peak)
+        )
     return low, high + _NEGLIGIBLE
 
 
-def _largest(pair: _Pair, centre: float, steps: Array, angles: Array, row: Any, column: Any) -> Array:
+def _largest(
+    pair: _Pair, centre: float, steps: Array, angles: Array, row: Any, column: Any, peak: float
+) -> Array:
     """Bounds on masses by the largest value of every factor: each is monotone in xi and in |phi| or phi."""
     k, unit = pair.dimension - 2.0, 1.0 / math.cosh(centre)
     top, left, right = steps[row + 1], angles[column], angles[column + 1]
@@ -304,7 +344,7 @@ def _largest(pair: _Pair, centre: float, steps: Array, angles: Array, row: Any, 
     distance = 0.5 * pair.length * np.maximum(np.cosh(centre + steps[row]) + np.sin(left) - 1e-9, 0.0)
     with np.errstate(divide="ignore", under="ignore"):
         value = np.exp(
-            k * (log_sinh + np.log(np.cos(inner))) + _middle(pair, centre) - distance**pair.beta + 1e-6
+            k * (log_sinh + np.log(np.cos(inner))) + _middle(pair, centre) - peak - distance**pair.beta + 1e-6
         )
     factor = unit**2 * (np.sinh(centre + top) ** 2 + np.cos(inner) ** 2)
     return np.asarray(value * factor * (top - steps[row]) * (right - left) * (1.0 + 1e-6))
