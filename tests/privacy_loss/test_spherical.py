@@ -5,7 +5,9 @@ The truth here is an integral over the radius, by Simpson's rule, of the share o
 exceeds a threshold, by SciPy's incomplete beta function. The cells use elliptic coordinates and neither.
 """
 
+import doctest
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -220,6 +222,13 @@ def test_the_scale_is_calibrated_like_that_of_any_family():
     found = calibrate_family(family, epsilon=1.0, delta=1e-6, between=(0.5, 1.0), relative=0.3)
     assert 0.5 < found.value < 1.0  # less than the scale 1 that pure privacy would need
     assert found.achieved.upper <= 1.0
+
+
+def test_the_page_says_what_is_true():
+    page = Path(__file__).parents[2] / "docs" / "spherical-noise.md"
+    found = doctest.testfile(str(page), module_relative=False)
+    assert found.attempted >= 8
+    assert found.failed == 0
 
 
 @pytest.mark.parametrize(

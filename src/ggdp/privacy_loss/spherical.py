@@ -67,7 +67,7 @@ class _Pair:
 
     @property
     def nodes(self) -> int:
-        """Of the rule along xi; in few dimensions the loss, which has two, needs narrow rectangles anyway."""
+        """Of the rule along xi: two where rectangles are narrow anyway, for the sake of the loss."""
         return 2 if self.dimension < _FEW and self.beta > 1.4 else 4
 
     @property
@@ -168,6 +168,7 @@ def _too_large(pair: _Pair) -> str:
 
 
 def _grid(pair: _Pair) -> _Grid:
+    """Fine over the bulk of radius and angle, coarse beyond, with enough covered that `outside` is small."""
     a, m = pair.shape, pair.length
     bulk, far = (
         [_gamma_end(a, depth, side) ** (1.0 / pair.beta) for depth, side in zip(depths, (-1, 1), strict=True)]
@@ -200,7 +201,7 @@ def _refinement(steps: Array) -> int:
 
 
 def _graded(first: float, second: float, third: float, last: float, width: float, spread: float) -> Array:
-    """Edges `width` apart between second and third, growing to `_COARSER` widths beyond."""
+    """Edges `width` apart between second and third, and up to `_COARSER` widths apart beyond."""
     fine = np.linspace(second, third, math.ceil((third - second) / width) + 1)
     wide = min(_COARSER * width, 0.15 * spread)
     below, above = (
@@ -318,8 +319,9 @@ def _masses(pair: _Pair, centre: float, steps: Array, angles: Array, peak: float
                 )
     mass = mean * (half_step[:, None] * half_angle)
     xi = (centre + mid_step)[:, None]
-    ends = (1.0 + centre) / xi + 2.0 / np.cos(mid_angle)  # sinh and cos lose digits where they vanish
-    rounding = 64.0 * UNIT_ROUNDOFF * (4.0 + 2.0 * size + (k + 2.0) * ends)
+    # sinh and cos lose digits where they vanish, and the double nearest to pi/2 is not pi/2
+    ends = (1.0 + centre) / xi + 2.0 / np.cos(mid_angle)
+    rounding = 64.0 * UNIT_ROUNDOFF * (4.0 + 2.0 * size + abs(peak) + (k + 2.0) * ends)
     error = _rule_error(pair, xi, mid_angle[None, :], half_step[:, None], half_angle[None, :])
     doubtful = ~(error < 0.5)
     low = np.where(mass > _NEGLIGIBLE, mass * np.maximum(1.0 - error, 0.0) / (1.0 + rounding), 0.0)
@@ -341,7 +343,11 @@ def _largest(
     top, left, right = steps[row + 1], angles[column], angles[column + 1]
     inner = np.minimum(np.abs(left), np.abs(right))
     log_sinh = _radial(centre, top)[0]
-    distance = 0.5 * pair.length * np.maximum(np.cosh(centre + steps[row]) + np.sin(left) - 1e-9, 0.0)
+    distance = (
+        0.5
+        * pair.length
+        * np.maximum((np.cosh(centre + steps[row]) + np.sin(left)) * (1.0 - 1e-12) - 1e-12, 0.0)
+    )
     with np.errstate(divide="ignore", under="ignore"):
         value = np.exp(
             k * (log_sinh + np.log(np.cos(inner))) + _middle(pair, centre) - peak - distance**pair.beta + 1e-6
