@@ -33,8 +33,8 @@ import numpy as np
 from accounting_truth import gaussian_log_delta, one_release_log_delta, pure_epsilon
 from ggdp import AdditiveNoise, Adjacency, Composed, GeneralizedGaussian, PoissonSampled
 from ggdp.accounting import Bounds, delta, epsilon
+from ggdp.errors import EpsilonTooLargeError
 
-REFUSED = "must be at most 2000"
 LONGEST_S = 20
 MOST_MEMORY = 3 << 30  # address space; what asks for more gets a MemoryError, and the case is reported
 
@@ -134,7 +134,7 @@ def examine(setting: Setting) -> Outcome:
         bounds = ask(setting)
     except Exception as error:
         outcome.seconds = time.process_time() - start
-        outcome.failed = "refused" if REFUSED in str(error) else _described(error)
+        outcome.failed = "refused" if isinstance(error, EpsilonTooLargeError) else _described(error)
         outcome.method = "refused" if outcome.failed == "refused" else "failed"
         if outcome.failed == "refused":
             outcome.wrong += _refusal_is_right(setting)
@@ -159,7 +159,7 @@ def _monotone(setting: Setting, bounds: Bounds, outcome: Outcome) -> list[str]:
     try:
         other = ask(setting, times)
     except ValueError as error:
-        if more and REFUSED in str(error):
+        if more and isinstance(error, EpsilonTooLargeError):
             return []
         raise
     few, many = (bounds, other) if more else (other, bounds)

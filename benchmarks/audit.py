@@ -70,8 +70,9 @@ def audited(setting: tuple, fault: str, seed: int, canaries: int) -> AuditResult
     model = nn.Linear(3, 2)
     with planted(fault):
         return audit(
-            model, torch.optim.SGD(model.parameters(), lr=0.1), DataLoader(data, batch_size=5), beta, 1.0,
-            norm=norm, noise_multiplier=noise_multiplier, rate=rate, steps=20 if rate < 1.0 else 1,
+            model, torch.optim.SGD(model.parameters(), lr=0.1), DataLoader(data, batch_size=5), beta=beta,
+            clip_norm=1.0, norm=norm,
+            noise_multiplier=noise_multiplier, rate=rate, steps=20 if rate < 1.0 else 1,
             delta=1e-5, method="independent-canaries", num_canaries=canaries, audit_delta=0.05,
             confidence=0.999,
             generator=generator,

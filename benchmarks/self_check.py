@@ -46,7 +46,7 @@ def seconds(build: Callable[[], nn.Module], shape: tuple[int, ...], size: int, *
         model,
         torch.optim.SGD(model.parameters(), lr=0.1),
         DataLoader(data, batch_size=size),
-        noise=2.0,
+        beta=2.0,
         clip_norm=1.0,
         noise_multiplier=1.0,
         steps=STEPS,

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ggdp import AdditiveNoise, Composed, GeneralizedGaussian, PoissonSampled, epsilon
-from ggdp.mechanisms.known_shift import Shift
+from ggdp.mechanisms.additive_noise import Shift
 
 BETAS = (1.0, 1.1, 1.25, 1.5, 1.75, 1.9, 2.0, 2.5, 3.0, 4.0)
 DIMENSIONS = (1, 2, 3, 5, 10, 100, 10**6)

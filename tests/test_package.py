@@ -30,6 +30,7 @@ HEAVY = (
 )
 NEEDS = {
     "ggdp.distributions.pytorch.kernels": "triton",
+    "ggdp.training.clipping.kernels": "triton",
     "ggdp.distributions.pytorch": "torch",
     "ggdp.torch": "torch",
     "ggdp.training": "torch",

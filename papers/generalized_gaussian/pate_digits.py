@@ -63,7 +63,7 @@ def main() -> None:
     results: dict[str, float] = {}
     for beta in CONFIG["betas"]:
         aggregator = calibrate_ggnmax(
-            beta=beta, epsilon=CONFIG["epsilon"], delta=CONFIG["delta"], queries=len(queries)
+            beta=beta, epsilon=CONFIG["epsilon"], delta=CONFIG["delta"], times=len(queries)
         )
         rng = np.random.default_rng([CONFIG["seed"], round(100 * beta)])
         run = run_pate(teachers, aggregator, classifier, X[queries], delta=CONFIG["delta"], rng=rng)

@@ -140,6 +140,12 @@ def finite_array(name: str, value: ArrayLike) -> NDArray[np.float64]:
     if raw.dtype.kind not in "iuf":
         raise ValueError(f"{name} must hold real numbers, got {_kind_of(raw)}")
     numbers = raw.astype(np.float64)
+    if raw.dtype.kind in "iu" and np.any(np.abs(numbers) >= 2.0**53):
+        first = float(numbers[np.abs(numbers) >= 2.0**53].ravel()[0])
+        raise ValueError(
+            f"{name} must hold whole numbers below 2^53, which doubles have exactly, got about {first:g}; "
+            "subtract a public number first"
+        )
     bad = np.argwhere(~np.isfinite(numbers))
     if len(bad):
         where = ", ".join(str(place[0] if len(place) == 1 else tuple(map(int, place))) for place in bad[:3])

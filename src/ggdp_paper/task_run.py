@@ -142,7 +142,7 @@ def private_arguments(task: Task, settings: RunSettings, *, weights: torch.Gener
             momentum=_or(settings.momentum, defaults.momentum),
         ),
         "data_loader": DataLoader(task.train, shuffle=True),
-        "noise": settings.beta,
+        "beta": settings.beta,
         "clip_norm": _or(settings.clip_norm, defaults.clip_norm),
         "delta": _or(settings.delta, defaults.delta),
         "norm": settings.norm,
@@ -153,6 +153,7 @@ def private_arguments(task: Task, settings: RunSettings, *, weights: torch.Gener
         "target_epsilon": settings.target_epsilon,
         "noise_multiplier": settings.noise_multiplier,
         "alongside": [(mechanism, 1) for mechanism in task.charged],
+        "views": task.views,
         "physical_batch_size": settings.physical_batch_size,
     }
 

@@ -19,7 +19,7 @@ from ggdp import (
     epsilon,
 )
 from ggdp.mechanisms import CustomMechanism
-from ggdp.mechanisms.gaussian_mixture import GaussianMixtureNoise
+from ggdp.mechanisms.custom import GaussianMixtureNoise
 from ggdp.privacy_loss.cells import Cells
 from ggdp.privacy_loss.custom import (
     DensityNoise,
@@ -102,12 +102,12 @@ def test_a_mixture_of_gaussians_as_plain_data_costs_what_its_density_costs():
     holds(epsilon(gaussian, delta=1e-6), epsilon(AdditiveNoise(Gaussian(2.0)), delta=1e-6).estimate, 1e-6)
 
 
-def test_methods_for_vectors_are_refused_for_described_mechanisms():
+def test_methods_for_vectors_are_refused_for_custom_mechanisms():
     for ask in (
         lambda: epsilon(RESPONSE, delta=1e-6, method="scanned"),
         lambda: delta(RESPONSE, epsilon=1.0, method="one-coordinate"),
     ):
-        with pytest.raises(ValueError, match="method must be left out for a mechanism that is described"):
+        with pytest.raises(ValueError, match="method must be left out for a custom mechanism"):
             ask()
 
 

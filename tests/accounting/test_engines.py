@@ -114,6 +114,9 @@ BELOW = [  # pair, spacing, smallest and largest loss of the grid
     (ShiftPair(3.0, 0.0, -0.6, 0.3), 0.004, -4.0, 1.0),
     (ShiftPair(2.0, 0.7, 0.0, 0.01, cut=4.0), 0.01, -0.02, 30.0),
     (ShiftPair(4.0, 0.5, -0.5, 1e-6, cut=2.5), 0.01, -5.0, 60.0),
+    (ShiftPair(5.882, 0.5067, -0.5067, 1.2e-4), 0.0075, -25.0, 25.0),  # the first chord passes over hundreds
+    (ShiftPair(5.151, 0.2038, -0.2038, 1.9e-5), 0.01, -5.5, 30.0),  # a tail beside the bulk, far smaller
+    (ShiftPair(7.521, 0.0965, 0.0, 3.1e-3), 0.0008, -0.003145, 3.0),  # the grid begins just inside the losses
 ]
 
 

@@ -17,6 +17,7 @@ from ggdp import (
     delta,
     epsilon,
     renyi_divergence,
+    renyi_epsilon,
 )
 from ggdp.accounting.steps import steps_of
 from ggdp.accounting.vectors.renyi import sampled_gains, worst_step_gains
@@ -144,8 +145,10 @@ def test_sampling_helps_at_every_order():
 
 def test_orders_that_are_too_small_or_cost_too_much_are_refused():
     step = AdditiveNoise(GeneralizedGaussian(1.5, 2.0))
-    with pytest.raises(ValueError, match=r"order must be a number in \(1, 10000\], got 1"):
-        renyi_divergence(step, 1.0)
+    with pytest.raises(ValueError, match=r"order must be a number in \[1, 10000\], got 0.5"):
+        renyi_divergence(step, 0.5)
+    with pytest.raises(ValueError, match="order must be finite for this mechanism, got inf"):
+        renyi_divergence(step, math.inf)
     with pytest.raises(ValueError, match="order must be smaller for a divergence that can be computed"):
         renyi_divergence(AdditiveNoise(GeneralizedGaussian(8.0, 0.1)), 900.0)
 
@@ -196,3 +199,33 @@ def test_last_steps_known_exactly_bring_renyi_divergences_nearer_to_the_truth(st
     exact = delta(Composed(step, times=times), epsilon=at, adjacency=Adjacency.REMOVE)
     log_delta = RenyiSteps(((gain, 1.0, times - last),)).log_delta_before(known, at)
     assert math.log(exact.lower) <= log_delta < RenyiSteps(((gain, 1.0, times),)).log_delta(at)
+
+
+def test_orders_one_and_infinity_are_the_mean_and_the_largest_loss():
+    laplace, gaussian = AdditiveNoise(Laplace(2.0)), AdditiveNoise(Gaussian(std=2.0))
+    assert renyi_divergence(laplace, math.inf).estimate == pytest.approx(0.5, rel=1e-12)
+    sampled = Composed(PoissonSampled(laplace, 0.1), times=3)
+    largest = 3.0 * math.log1p(0.1 * math.expm1(0.5))
+    assert renyi_divergence(sampled, math.inf).estimate == pytest.approx(largest, rel=1e-12)
+    mean_of_laplace, mean_of_gaussian = 0.5 + math.exp(-0.5) - 1.0, 0.125
+    for step, mean in ((laplace, mean_of_laplace), (gaussian, mean_of_gaussian)):
+        found = renyi_divergence(step, 1.0)
+        assert mean <= found.upper <= mean * (1.0 + 2e-6)
+        assert found.lower == 0.0
+
+
+@pytest.mark.parametrize("adjacency", [Adjacency.ADD_REMOVE, Adjacency.REPLACE])
+@pytest.mark.parametrize("beta", [1.0, 1.5, 2.0, 3.0])
+def test_an_epsilon_by_renyi_divergences_alone_is_above_the_exact_one_and_below_the_printed_conversion(
+    beta, adjacency
+):
+    run = Composed(PoissonSampled(AdditiveNoise(GeneralizedGaussian(beta, 2.0)), 0.02), times=500)
+    found = renyi_epsilon(run, delta=1e-5, adjacency=adjacency)
+    printed = min(
+        renyi_divergence(run, float(order), adjacency=adjacency).upper + math.log(1e5) / (order - 1.0)
+        for order in range(2, 40)
+    )
+    assert epsilon(run, delta=1e-5, adjacency=adjacency).lower < found.upper
+    if adjacency is Adjacency.ADD_REMOVE:  # sampled replacement is bounded by other means than the divergence
+        assert found.upper < printed
+    assert found.lower == 0.0

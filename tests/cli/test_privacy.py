@@ -7,7 +7,16 @@ import shlex
 
 import pytest
 
-from ggdp import AdditiveNoise, Adjacency, Composed, GeneralizedGaussian, PoissonSampled
+from ggdp import (
+    AdditiveNoise,
+    Adjacency,
+    Composed,
+    Gaussian,
+    GeneralizedGaussian,
+    PoissonSampled,
+    Risk,
+    account,
+)
 from ggdp import calibrate_rate as library_rate
 from ggdp import calibrate_scale as library_scale
 from ggdp import calibrate_steps as library_steps
@@ -275,3 +284,33 @@ def test_printed_bounds_are_rounded_to_their_own_side(number, down, up):
     assert float(output.rounded_down(number)) == float(down) <= number
     assert float(output.rounded_up(number)) == float(up) >= number
     assert max(len(output.rounded_down(number)), len(output.rounded_up(number))) <= 15
+
+
+def test_risk_prints_the_bounds_of_the_library_and_words_with_each_number_on_its_safe_side(answer, ggdp):
+    line = (
+        "risk --beta 2 --noise-multiplier 1 --rate 0.01 --steps 1000 --prior 0.2 --false-positive-rate 0.01"
+    )
+    record = answer(line)
+    risk = Risk(account(Composed(PoissonSampled(AdditiveNoise(Gaussian(1.0)), 0.01), times=1000)))
+    found = risk.attack_success(false_positive_rate=0.01, prior=0.2)
+    (attack,) = record["attacks"]
+    assert attack["true_positive_rate"]["upper"] == pytest.approx(found.true_positive_rate.upper, rel=1e-7)
+    assert attack["posterior"]["upper"] == pytest.approx(found.posterior.upper, rel=1e-7)
+    assert record["advantage"]["upper"] == pytest.approx(found.advantage.upper, rel=1e-7)
+    assert record["mu"]["upper"] == pytest.approx(risk.gdp().mu.upper, rel=1e-6)
+    missed = [point["false_negative_rate"] for point in record["trade_off"]]
+    assert all(one["upper"] - one["lower"] <= 1e-6 for one in missed)
+    said = ggdp(*shlex.split(line)).out
+    told = float(said.split("no attacker detects more than ")[1].split("%")[0])
+    assert 100.0 * found.true_positive_rate.upper <= told + 1e-4
+    assert told <= 100.0 * found.true_positive_rate.upper * 1.001
+    assert said.index("detects more than") < said.index("Epsilon is at most")
+
+
+def test_risk_draws_the_trade_off_curve(ggdp, tmp_path):
+    picture = tmp_path / "risk.svg"
+    done = ggdp("risk", "--beta", "1", "--beta", "2", "--std", "2", "--plot", str(picture))
+    assert done.code == 0
+    text = picture.read_text()
+    assert "false-negative rate" in text
+    assert "blind guessing" in text

@@ -10,6 +10,7 @@ import pytest
 from ggdp import AdditiveNoise, Adjacency, GeneralizedGaussian, calibrate_scale, epsilon
 from ggdp import release as add_noise
 from ggdp.mechanisms import from_dict
+from ggdp.mechanisms.release import grid_of
 
 QUIET = ("--beta", "1.5", "--scale", "1e-6")
 TABLE = 'age,"salary, net",name\n31,1000,Ann\n45,2000.5,Bob\n'
@@ -47,7 +48,9 @@ def test_json_carries_values_and_mechanism(ggdp):
     done = ggdp("release", *QUIET, "--sensitivity", 2, "--json", stdin="5 6")
     (record,) = json.loads(done.out)["results"]
     assert done.err == ""
-    assert from_dict(record["mechanism"]) == AdditiveNoise(GeneralizedGaussian(1.5, 1e-6), 2.0, 1.0, 2)
+    noise = GeneralizedGaussian(1.5, 1e-6)
+    assert from_dict(record["mechanism"]) == AdditiveNoise(noise, 2.0, 1.0, 2, grid=grid_of(noise))
+    assert record["grid"] == grid_of(noise)
     np.testing.assert_allclose(record["values"], [5, 6], atol=1e-4)
 
 
@@ -61,7 +64,7 @@ def test_json_goes_to_out_when_there_is_one(ggdp, tmp_path):
 def test_a_seed_repeats_the_library_release_and_no_seed_never_repeats(ggdp):
     seeded = [ggdp("release", *QUIET, "--seed", 3, stdin="1 2").out for _ in range(2)]
     expected = add_noise(
-        AdditiveNoise(GeneralizedGaussian(1.5, 1e-6)), [1.0, 2.0], rng=np.random.default_rng(3)
+        AdditiveNoise.histogram(GeneralizedGaussian(1.5, 1e-6)), [1.0, 2.0], rng=np.random.default_rng(3)
     )
     assert seeded[0] == seeded[1] == "".join(f"{value!r}\n" for value in expected)
     assert ggdp("release", *QUIET, stdin="1 2").out != ggdp("release", *QUIET, stdin="1 2").out
@@ -200,7 +203,7 @@ def test_noise_from_a_seed_is_told_not_to_be_private(ggdp):
         ),
         ("--column a --epsilon 1", "--epsilon needs --delta"),
         ("--column a --epsilon 1 --delta 1e-6 --std 3", "--std must not be given with --epsilon"),
-        ("--column a --epsilon 1 --delta 0.9", "--delta must be a number in [1e-100, 0.5], got 0.9"),
+        ("--column a --epsilon 1 --delta 1.5", "--delta must be a number in [0, 1), got 1.5"),
         ("--column a --scale 2 --out /dev/stdout", "--out must be a file that can be written"),
         ("/dev/zero --scale 2", "/dev/zero must hold at most 128 MiB, got more"),
     ],
@@ -216,3 +219,25 @@ def test_a_field_that_is_too_long_is_refused_in_one_line(ggdp):
     done = ggdp("release", *QUIET, "--column", "a", stdin="a\n" + "1" * 200_000 + "\n")
     assert done.code == 2
     assert done.err == "ggdp: line 2 of standard input must be CSV: field larger than field limit (131072)\n"
+
+
+def test_counts_come_back_as_whole_numbers_and_the_grid_is_recorded(ggdp):
+    line = ("release", "--column", "n", "--keep", "who", "--beta", "1", "--scale", "2")
+    done = ggdp(*line, stdin="who,n\na,412\nb,-7\nc,0\n")
+    rows = list(csv.reader(io.StringIO(done.out)))[1:]
+    assert all(number.lstrip("-").isdecimal() for _, number in rows)
+    assert "rounded to multiples of 1;" in done.err
+    (record,) = json.loads(ggdp(*line, "--json", stdin="who,n\na,412\n").out)["results"]
+    assert record["grid"] == record["mechanism"]["grid"] == 1.0
+    assert isinstance(record["values"][0], int)
+
+
+def test_sums_come_back_on_the_grid_of_the_noise_or_on_one_of_choice(ggdp):
+    for more, grid in (((), 2.0**-9), (("--grid", "0.25"), 0.25)):
+        done = ggdp("release", "--beta", "1", "--scale", "2", *more, "--json", stdin="41.5 7")
+        (record,) = json.loads(done.out)["results"]
+        assert record["grid"] == grid
+        assert all(value / grid == round(value / grid) for value in record["values"])
+    refused = ggdp("release", "--beta", "1", "--scale", "2", "--grid", "0.3", stdin="41.5")
+    assert refused.code == 2
+    assert "grid must be a power of two" in refused.err

@@ -250,7 +250,7 @@ def test_each_constructor_is_built_from_what_it_names():
         0.75, rel=1e-15
     )
     assert GeneralizedGaussian.from_noise_multiplier(1.5, 2.0).scale == 2.0 * math.sqrt(2.0)
-    paper = GeneralizedGaussian.from_definition4_sigma(1.5, 3.0)
+    paper = GeneralizedGaussian.from_definition8_sigma(1.5, 3.0)
     x = np.array([0.0, 0.3, 2.0])
     np.testing.assert_allclose(paper.logpdf(x) - paper.logpdf(0.0), -(x**1.5) / 3.0, rtol=1e-14, atol=1e-15)
     assert Gaussian(std=2.0).std == pytest.approx(2.0, rel=1e-15)
@@ -287,7 +287,7 @@ def test_constructors_refuse_by_the_name_of_their_own_argument(bad):
     with pytest.raises(ValueError, match=r"^sensitivity must be"):
         GeneralizedGaussian.from_noise_multiplier(1.5, 1.0, sensitivity=bad)
     with pytest.raises(ValueError, match=r"^sigma must be"):
-        GeneralizedGaussian.from_definition4_sigma(1.5, bad)
+        GeneralizedGaussian.from_definition8_sigma(1.5, bad)
 
 
 def test_tail_weight_of_a_negative_distance_is_refused():

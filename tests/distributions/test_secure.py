@@ -2,7 +2,10 @@
 """The secure generator: the right keystream, never twice, never saved."""
 
 import copy
+import os
 import pickle
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -168,3 +171,112 @@ def test_shapes_follow_size():
     assert generator.random((2, 0)).shape == (2, 0)
     assert generator.integers(5, size=(2, 3)).shape == (2, 3)
     assert len(generator.bytes(65)) == 65
+
+
+FORKS = """
+import os, sys, threading
+import ggdp.distributions.secure as secure
+
+def in_child(work):
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writing, work())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        answer = pipe.read()
+    os.waitpid(child, 0)
+    return answer
+"""
+
+
+def forked(script):
+    """What a script prints that runs in an interpreter of its own, where forking disturbs nobody."""
+    done = subprocess.run([sys.executable, "-c", FORKS + script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+
+
+@needs_fork
+def test_two_threads_of_a_child_never_draw_the_same_keystream():
+    repeated, children = forked("""
+import time
+urandom = os.urandom
+
+def slowly(count):  # so that both threads are inside at once
+    time.sleep(0.005)
+    return urandom(count)
+
+def two_threads():
+    os.urandom = slowly
+    start, drawn = threading.Barrier(2), {}
+    def draw(name):
+        start.wait()
+        drawn[name] = generator.bytes(16)
+    threads = [threading.Thread(target=draw, args=(name,)) for name in range(2)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    return drawn[0] + drawn[1]
+
+repeated = 0
+for _ in range(20):
+    generator = secure.secure_generator()
+    both = in_child(two_threads)
+    assert len(both) == 32
+    repeated += both[:16] == both[16:]
+print(repeated, 20)
+""")
+    assert (repeated, children) == ("0", "20")
+
+
+@needs_fork
+@pytest.mark.parametrize("how", ["os.fork", "ctypes.PyDLL(None).fork"])
+def test_parent_and_child_that_are_both_process_one_draw_different_noise(how):
+    first, second, third = forked(f"""
+import ctypes
+os.getpid = secure.os.getpid = lambda: 1
+os.fork = {how}
+generator = secure.secure_generator()
+generator.bytes(1)
+child = in_child(lambda: generator.bytes(16))
+print(child.hex(), generator.bytes(16).hex(), secure.secure_generator().bytes(16).hex())
+""")
+    assert len({first, second, third}) == 3
+
+
+@needs_fork
+def test_blocks_and_state_of_a_child_are_not_its_parents():
+    child, parent, state, key, refusals = forked("""
+generator, known = secure.secure_generator(), secure.secure_generator(key=bytes(32))
+first = generator.reserve(1)
+child = in_child(lambda: generator.blocks(first, 1).tobytes())
+state = in_child(lambda: generator.export_state()["key"].encode())
+
+def refused():
+    count = 0
+    blocks, stream = (lambda: known.blocks(0, 1)), (lambda: known.stream(rank=1))
+    for ask in (blocks, stream, known.export_state, known.kernel_key):
+        try:
+            ask()
+        except RuntimeError:
+            count += 1
+    return str(count).encode()
+
+print(child.hex(), generator.blocks(first, 1).tobytes().hex(), state.decode(),
+      generator.export_state()["key"], in_child(refused).decode())
+""")
+    assert child != parent
+    assert state != key
+    assert refusals == "4"
+
+
+def test_a_stream_is_given_away_once():
+    generator = secure_generator(key=KEY)
+    generator.stream(rank=3)
+    with pytest.raises(ValueError, match="got rank 3 and step 0 a second time"):
+        generator.stream(rank=3)
+    assert generator.stream(rank=3, step=1).bytes(16) != generator.stream(rank=4).bytes(16)

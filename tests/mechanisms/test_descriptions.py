@@ -21,8 +21,7 @@ from ggdp import (
     SphericalNoise,
 )
 from ggdp.mechanisms import from_dict, to_dict
-from ggdp.mechanisms.gaussian_mixture import GaussianMixtureNoise
-from ggdp.mechanisms.outcomes import OutcomeProbabilities
+from ggdp.mechanisms.custom import GaussianMixtureNoise, OutcomeProbabilities
 from parameters import betas, scales
 
 every_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS.values(), ids=MECHANISMS.keys())
@@ -108,7 +107,7 @@ def test_any_mechanism_survives_json(beta, scale, sensitivity, norm, rate, times
         ({"version": True, "kind": "composed"}, "version must be 1, got True"),
         (
             {"version": 1, "kind": "laplace"},
-            "gaussian-mixture-noise, spherical-noise, got 'laplace'",
+            "gaussian-mixture-noise, grid-noise, spherical-noise, got 'laplace'",
         ),
         ({"version": 1, "kind": "composed", "parts": []}, "at least one step"),
         ({"version": 1, "kind": "composed", "parts": [7]}, "data must be of type dict, got int: 7"),

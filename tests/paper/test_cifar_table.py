@@ -96,6 +96,29 @@ def test_what_was_tried_is_told_against_the_choice():
     assert "no less than 89% of it (beta2)" in numbers["notes"][2]
 
 
+def test_settings_with_views_are_tried_on_images_that_were_held_out():
+    training = RUNS["training"]
+    mirror = {"beta": 2.0, "views": 2, "repeats": 3}
+    settings = RUNS | {
+        "training": training
+        | {
+            "settings": training["settings"] | {"mirror": mirror},
+            "tried": {"mirror": {"one view": {"views": 1}}},
+            "held_out": 50,
+        }
+    }
+    cells = [cell for cell in cifar_table.training_cells(settings) if "views" in cell.config["settings"]]
+    assert [cell.config["held_out"] for cell in cells] == 6 * [0] + 2 * [50]
+    plain = cifar_table.training_cells(RUNS)[0]
+    assert "held_out" not in plain.config
+    results = (made_up() * 2)[:12] + [made_up()[0]] * 2
+    numbers = cifar_table.EXPERIMENT.numbers(settings, results)
+    assert "the accuracy on 50 images held out of the training set" in numbers["notes"][1]
+    gaussian = cifar_table.EXPERIMENT.findings(TABLE, numbers)["accuracy"].found
+    (row,) = [each for each in numbers["rows"] if each["setting"] == "mirror" and each["epsilon"] == 1.0]
+    assert f"{100 * row['accuracy']:.2f}" in gaussian
+
+
 def test_a_score_that_some_run_lacks_is_not_averaged():
     results = made_up()
     del results[0]["mirrored_accuracy"]
@@ -156,6 +179,7 @@ def test_all_runs_from_elsewhere_make_the_table_without_a_gpu(tmp_path, monkeypa
 def test_the_readme_quotes_the_record():
     rows = measured("table1_cifar10")["numbers"]["rows"]
     titles = {
+        "ours, beta = 2, mirror images in training, five runs": "beta2-mirror",
         "ours, beta = 2": "beta2",
         "ours, beta = 1.66, clipped in l_2": "beta1.66-norm2",
         "ours, beta = 1.33, clipped in l_2": "beta1.33-norm2",
@@ -165,5 +189,5 @@ def test_the_readme_quotes_the_record():
     }
     for title, setting in titles.items():
         (line,) = re.findall(rf"^\| {re.escape(title)} \| (.*) \|$", README.read_text(), re.MULTILINE)
-        told = [float(entry.split()[0]) for entry in line.split(" | ")]
+        told = [float(entry.split()[0].strip("*")) for entry in line.split(" | ")]
         assert told == [round(100.0 * row["accuracy"], 1) for row in rows if row["setting"] == setting]

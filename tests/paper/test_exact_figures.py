@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures 1, 2 and 4: numbers against closed forms, verdicts that follow the numbers both ways."""
+"""Figures 1, 2 and 5: numbers against closed forms, verdicts that follow the numbers both ways."""
 
 import copy
 import math
@@ -17,7 +17,7 @@ FIG2 = {
     "betas": [1.0, 2.0, 3.0],
     "sigmas": {"from": 0.4, "to": 4.0, "points": 4},
 }
-FIG4 = {
+FIG5 = {
     "epsilon": 1.5,
     "delta": 1e-5,
     "thresholds": [1.0, 4.0],
@@ -42,8 +42,8 @@ def fig2():
 
 
 @pytest.fixture(scope="module")
-def fig4():
-    return numbers_of(tail_weight, FIG4)
+def fig5():
+    return numbers_of(tail_weight, FIG5)
 
 
 def agreement(module, settings, numbers, key):
@@ -92,19 +92,19 @@ def test_figure_2_would_notice_a_curve_out_of_order(fig2):
     assert agreement(epsilon_by_sigma, FIG2, turned, "form") is Agreement.DIFFERS
 
 
-def test_figure_4_weighs_tails_as_scipy_does(fig4):
-    for curve in fig4["runs"][0]["results"]:
+def test_figure_5_weighs_tails_as_scipy_does(fig5):
+    for curve in fig5["runs"][0]["results"]:
         for row in curve["weights"]:
             tail = 2.0 * stats.gennorm.sf(curve["threshold"], row["beta"], scale=row["scale"])
             assert row["tail_weight"] == pytest.approx(tail, rel=1e-9)
 
 
-def test_figure_4_would_notice_a_jagged_curve(fig4):
-    assert agreement(tail_weight, FIG4, fig4, "jaggedness") is Agreement.AGREES
-    jagged = copy.deepcopy(fig4)
+def test_figure_5_would_notice_a_jagged_curve(fig5):
+    assert agreement(tail_weight, FIG5, fig5, "jaggedness") is Agreement.AGREES
+    jagged = copy.deepcopy(fig5)
     for place, row in enumerate(jagged["runs"][0]["results"][0]["weights"]):
         row["log_tail_weight"] += 3.0 * (-1.0) ** place
-    found = tail_weight.EXPERIMENT.findings(FIG4, jagged)["jaggedness"]
+    found = tail_weight.EXPERIMENT.findings(FIG5, jagged)["jaggedness"]
     assert found.agreement is Agreement.DIFFERS
     assert "no jaggedness" not in found.found
 
@@ -139,8 +139,8 @@ FALLING, LEVEL = (-1.0, -2.0, -3.0, -2.9, -2.8), (-5.0, -5.0, -5.0, -5.0, -5.0)
     ],
 )
 def test_laplace_is_optimal_for_one_release_only_if_its_tail_is_the_lightest(curves, verdict):
-    assert agreement(tail_weight, FIG4, tails(*curves), "laplace") is verdict
-    assert agreement(tail_weight, FIG4, tails(*curves, steps=100), "laplace") is Agreement.UNDECIDED
+    assert agreement(tail_weight, FIG5, tails(*curves), "laplace") is verdict
+    assert agreement(tail_weight, FIG5, tails(*curves, steps=100), "laplace") is Agreement.UNDECIDED
 
 
 @pytest.mark.parametrize(
@@ -152,19 +152,19 @@ def test_laplace_is_optimal_for_one_release_only_if_its_tail_is_the_lightest(cur
     ],
 )
 def test_another_exponent_must_beat_laplace_and_gaussian_somewhere(curves, verdict):
-    assert agreement(tail_weight, FIG4, tails(*curves), "others") is verdict
+    assert agreement(tail_weight, FIG5, tails(*curves), "others") is verdict
 
 
-def test_exponents_that_were_not_tried_leave_figure_4_undecided():
+def test_exponents_that_were_not_tried_leave_figure_5_undecided():
     numbers = tails(DIPPING)
     del numbers["runs"][0]["results"][0]["weights"][0]
     for key in ("laplace", "others"):
-        assert agreement(tail_weight, FIG4, numbers, key) is Agreement.UNDECIDED
+        assert agreement(tail_weight, FIG5, numbers, key) is Agreement.UNDECIDED
 
 
 @pytest.mark.parametrize(
     ("module", "settings", "numbers"),
-    [(densities, FIG1, "fig1"), (epsilon_by_sigma, FIG2, "fig2"), (tail_weight, FIG4, "fig4")],
+    [(densities, FIG1, "fig1"), (epsilon_by_sigma, FIG2, "fig2"), (tail_weight, FIG5, "fig5")],
 )
 def test_every_axis_is_labelled_and_the_gaussian_is_named(module, settings, numbers, request):
     pictures = module.EXPERIMENT.pictures(settings, request.getfixturevalue(numbers))

@@ -34,7 +34,7 @@ def kept(name):
 
 
 def test_two_figures_are_read():
-    assert READ == ["fig6_imdb", "table1"]
+    assert READ == ["fig4_imdb", "table1"]
 
 
 @pytest.mark.parametrize("name", READ)
@@ -64,7 +64,7 @@ def test_what_is_read_keeps_its_settings_versions_time_and_seeds_and_says_so(tmp
 
 @pytest.mark.parametrize(
     ("name", "wanted"),
-    [("table1", "cifar-10-batches-py or cifar-10-batches-bin"), ("fig6_imdb", "aclImdb")],
+    [("table1", "cifar-10-batches-py or cifar-10-batches-bin"), ("fig4_imdb", "aclImdb")],
 )
 def test_the_note_says_what_to_pass(tmp_path, gpu, name, wanted):
     experiment = experiment_named(name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures 6 and 8: what is read off a sweep, with made-up accuracies; and real cells."""
+"""Figures 4 and 9 to 16: what is read off a sweep, with made-up accuracies; and real cells."""
 
 import pytest
 
@@ -74,7 +74,7 @@ def test_an_exponent_whose_first_epoch_exceeds_the_budget_is_left_out():
     assert [row["beta"] for row in budgets[1]["rows"]] == [1.0, 2.0, 3.0]
 
 
-def test_the_verdicts_of_figure_6_follow_the_accuracies():
+def test_the_verdicts_of_figure_4_follow_the_accuracies():
     assert findings(training_accuracy, made_up()) == {
         "gaussian": "agrees",
         "weak": "agrees",
@@ -89,7 +89,7 @@ def test_the_verdicts_of_figure_6_follow_the_accuracies():
     assert tied["weak"] == "partly"  # weak, and not noticeable
 
 
-def test_the_verdicts_of_figure_8_follow_the_accuracies():
+def test_the_verdicts_of_figures_9_to_16_follow_the_accuracies():
     assert set(findings(fixed_settings, made_up()).values()) == {"agrees", "undecided"}
     turned = findings(fixed_settings, made_up(lead_of_gaussian=-0.05, clip_effect=0.0))
     assert (turned["gaussian"], turned["clip"]) == ("differs", "partly")
@@ -101,7 +101,7 @@ def test_a_task_that_the_paper_has_not_is_not_judged():
         assert set(findings(module, made_up(), task="digits").values()) == {Agreement.UNDECIDED}
 
 
-def test_figures_6_and_8_share_their_cells():
+def test_figure_4_and_figures_9_to_16_share_their_cells():
     for quick in (False, True):
         six, eight = (module.EXPERIMENT for module in (training_accuracy, fixed_settings))
         cells = [[cell.digest for cell in one.cells(one.config.chosen(quick))] for one in (six, eight)]
@@ -157,7 +157,7 @@ def test_the_reviews_ask_for_a_gpu_and_without_one_are_read_from_their_record(tm
     for data in (None, tmp_path):
         found = reproduce(experiment, Place(tmp_path, data), workers=Workers("sequential"))
         assert "this command trained nothing" in found["numbers"]["notes"][0]
-        assert found["numbers"]["budgets"] == measured("fig6_imdb")["numbers"]["budgets"]
+        assert found["numbers"]["budgets"] == measured("fig4_imdb")["numbers"]["budgets"]
 
 
 def test_without_an_optional_package_a_figure_is_skipped_with_a_line(tmp_path, monkeypatch):

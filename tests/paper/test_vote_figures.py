@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures 3 and 5: accuracies and areas against closed forms, verdicts that follow the numbers both ways."""
+"""Figures 3, 7 and 8: accuracies and areas against closed forms, verdicts that follow the numbers."""
 
 import copy
 import math
@@ -22,7 +22,7 @@ FIG3 = {
     "trials": {"budget": 0, "count": 10, "others": [5]},
     "data": {},
 }
-FIG5 = {
+FIG7 = {
     "classes": [2, 25],
     "budgets": [{"votes": 1, "epsilons": [1.0], "betas": {"from": 1.0, "to": 2.0, "points": 2}}],
     "delta": 1e-5,
@@ -49,9 +49,9 @@ def fig3(votes):
 
 
 @pytest.fixture(scope="module")
-def fig5():
-    results = [cell.result() for cell in hardmax.EXPERIMENT.cells(FIG5)]
-    return hardmax.EXPERIMENT.numbers(FIG5, results)
+def fig7():
+    results = [cell.result() for cell in hardmax.EXPERIMENT.cells(FIG7)]
+    return hardmax.EXPERIMENT.numbers(FIG7, results)
 
 
 def test_the_accuracy_of_gaussian_noise_is_its_closed_form(fig3, votes):
@@ -148,8 +148,8 @@ def test_figure_3_notes_what_many_votes_do_and_how_far_trials_are_off(fig3):
     assert np.max(apart / (np.array(off["by trials"][0]["stds"]) / math.sqrt(10))) < 4.5
 
 
-def test_the_area_of_gaussian_noise_and_two_classes_is_its_closed_form(fig5):
-    curve = fig5["curves"][0]
+def test_the_area_of_gaussian_noise_and_two_classes_is_its_closed_form(fig7):
+    curve = fig7["curves"][0]
     gaps = np.linspace(0.001, 0.1, 30)
     first = 1000.0 / (2.0 - gaps)
     utility = stats.norm.cdf(gaps * first / curve["scales"][1])
@@ -158,8 +158,8 @@ def test_the_area_of_gaussian_noise_and_two_classes_is_its_closed_form(fig5):
     assert curve["standard errors"] == [0.0, 0.0]  # nothing is left to chance
 
 
-def test_histograms_of_many_classes_have_error_bars(fig5):
-    assert min(fig5["curves"][1]["standard errors"]) > 0.0
+def test_histograms_of_many_classes_have_error_bars(fig7):
+    assert min(fig7["curves"][1]["standard errors"]) > 0.0
 
 
 def area_curve(classes, *sets, bests, epsilon=1.0, betas=(1.0, 2.0, 3.0)):
@@ -175,7 +175,7 @@ def area_curve(classes, *sets, bests, epsilon=1.0, betas=(1.0, 2.0, 3.0)):
 
 
 def verdicts_on(*curves):
-    found = hardmax.EXPERIMENT.findings(FIG5, {"curves": list(curves)})
+    found = hardmax.EXPERIMENT.findings(FIG7, {"curves": list(curves)})
     return {key: finding.agreement for key, finding in found.items()}
 
 
@@ -198,7 +198,7 @@ def test_much_closer_to_2_is_measured_by_two_classes_at_the_same_budget(bests, v
     assert verdicts_on(two_classes(), many)["many classes"] is verdict
 
 
-def test_figure_5_agrees_in_part_where_budgets_disagree():
+def test_figure_7_agrees_in_part_where_budgets_disagree():
     many = area_curve(25, *[(0.1, 0.3, 0.1)] * 2, bests=[2.0, 2.0])
     single = area_curve(2, (0.9, 0.7, 0.6), bests=[1.0], epsilon=2.0)
     far = area_curve(25, *[(0.9, 0.3, 0.1)] * 2, bests=[1.0, 1.0], epsilon=2.0)
@@ -246,8 +246,8 @@ def test_the_best_exponent_is_found_between_those_tried():
 
 
 @pytest.mark.parametrize("number", [3, 5])
-def test_pictures_have_labels_error_bars_and_the_gaussian(number, fig3, fig5):
-    module, settings, numbers = (pate_accuracy, FIG3, fig3[1]) if number == 3 else (hardmax, FIG5, fig5)
+def test_pictures_have_labels_error_bars_and_the_gaussian(number, fig3, fig7):
+    module, settings, numbers = (pate_accuracy, FIG3, fig3[1]) if number == 3 else (hardmax, FIG7, fig7)
     for figure in module.EXPERIMENT.pictures(settings, numbers).values():
         for axes in figure.axes:
             assert axes.get_xlabel()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ggdp import AdditiveNoise, Adjacency, Gaussian, delta
+from ggdp import AdditiveNoise, Adjacency, Gaussian, Risk, account, delta
 from ggdp.reporting.figures import detection_figure
 from ggdp.reporting.guarantee import Guarantee
 
@@ -70,10 +70,10 @@ def test_the_words_name_epsilon_delta_neighbours_and_a_chance_rounded_up(adjacen
 def test_of_several_pairs_each_number_says_which_pairs_it_rests_on():
     pairs = [(0.228, 1e-6), (0.357, 1e-10), (0.147, 1e-4)]
     promise = Guarantee(pairs, Adjacency.ADD_REMOVE)
-    first, formula, chance, _ = promise.sentences()
+    chance, first, formula, _ = promise.sentences()
     assert "(0.228, 1e-6)-differentially private. This is one of 3 pairs that hold at once." in first
     assert "1.257 a + 1e-6" in formula
-    assert formula.endswith("(a detection), by this pair alone.")
+    assert formula.endswith(", by this pair alone.")
     # The third pair is the best at one false alarm in a hundred: the words must not be read as the first's.
     assert promise.most_detection(0.01) < Guarantee(pairs[:1], Adjacency.ADD_REMOVE).most_detection(0.01)
     assert "%, by all 3 pairs together;" in chance
@@ -81,7 +81,7 @@ def test_of_several_pairs_each_number_says_which_pairs_it_rests_on():
 
 
 def test_a_factor_too_large_for_a_double_is_written_as_a_power():
-    formula = Guarantee([(1e4, 1e-6)], Adjacency.REMOVE).sentences()[1]
+    formula = Guarantee([(1e4, 1e-6)], Adjacency.REMOVE).sentences()[2]
     assert "at most e^10000 a + 1e-6" in formula
 
 
@@ -107,3 +107,17 @@ def test_the_picture_shows_the_bound_and_blind_guessing():
         for rate, value in zip(bound.get_xdata(), bound.get_ydata(), strict=True):
             assert value == promise.most_detection(float(rate))
         assert np.all(bound.get_ydata() >= guess.get_ydata() - 1e-12)
+
+
+def test_certified_detections_hold_between_their_rates_and_sharpen_the_guarantee():
+    mechanism, std = AdditiveNoise(Gaussian(1.3)), 1.3
+    risk = Risk(account(mechanism))
+    known = [(rate, risk.true_positive_rate(false_positive_rate=rate).upper) for rate in (0.01, 0.1, 0.5)]
+    pair = (1.0, delta(mechanism, epsilon=1.0).upper)
+    promise = Guarantee([pair], Adjacency.ADD_REMOVE, detections=known)
+    roc = stats.norm.sf(stats.norm.isf(RATES) - 1.0 / std)
+    found = np.array([promise.most_detection(float(rate)) for rate in RATES])
+    assert np.all(roc <= found + 1e-12)
+    assert np.all(found <= most([pair], Adjacency.ADD_REMOVE))
+    assert found[[1, 10, 50]] == pytest.approx(roc[[1, 10, 50]], rel=1e-6)
+    assert "by the whole privacy profile" in promise.sentences()[0]

@@ -23,6 +23,7 @@ from ggdp import (
 )
 from ggdp.selection import NoisyArgmax, NoisyThreshold, win_probabilities
 from ggdp.selection import noisy_argmax as public_noisy_argmax
+from ggdp.selection.argmax import _fair_argmax
 
 
 @functools.lru_cache
@@ -180,3 +181,24 @@ def test_noise_and_generator_are_checked():
 
 def test_the_room_and_the_package_offer_the_same_function():
     assert public_noisy_argmax is noisy_argmax
+
+
+def test_ties_on_the_grid_are_broken_fairly_and_the_first_does_not_win_them_all():
+    votes = np.zeros((30_000, 3), dtype=np.int64)
+    votes[:, 2] = -1
+    won = np.bincount(_fair_argmax(votes, np.random.default_rng(99)), minlength=3)
+    assert won[2] == 0
+    assert stats.binomtest(int(won[0]), 30_000, 0.5).pvalue > 1e-4
+    assert stats.binomtest(int(np.sum(np.argmax(votes, axis=1) == 0)), 30_000, 0.5).pvalue < 1e-4
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_both_ways_to_add_noise_elect_the_same_share(exact):
+    counts = np.tile([3.0, 1.0, 0.5], (20_000, 1))
+    share = np.mean(noisy_argmax(counts, Laplace(2.0), rng=np.random.default_rng(99), exact=exact) == 0)
+    assert share == pytest.approx(0.626, abs=0.02)
+
+
+def test_counts_that_swallow_the_noise_are_refused():
+    with pytest.raises(ValueError, match="lost in its rounding"):
+        noisy_argmax([1e19, 1.0], Laplace(1.0))

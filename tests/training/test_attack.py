@@ -46,7 +46,7 @@ def trained(setting, *, with_canary, seed):
         model,
         torch.optim.SGD(model.parameters(), lr=1.0),
         DataLoader(TensorDataset(data), batch_size=1),
-        setting.beta,
+        beta=setting.beta,
         clip_norm=1.0,
         noise_multiplier=setting.noise_multiplier,
         delta=DELTA,

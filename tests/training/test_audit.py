@@ -63,7 +63,8 @@ def audited(setting, seed=1, **more):
         **more,
     }
     return audit(
-        model, optimizer, loader, setting.beta, 1.0, norm=setting.norm, rate=setting.rate, delta=1e-5,
+        model, optimizer, loader, beta=setting.beta, clip_norm=1.0, norm=setting.norm,
+        rate=setting.rate, delta=1e-5,
         noise_multiplier=setting.noise_multiplier, generator=generator, **asked,
     )  # fmt: skip
 
@@ -238,20 +239,20 @@ def checked(beta, seed=1, **more):
     model = nn.Sequential(nn.Linear(3, 60), nn.Tanh(), nn.Linear(60, 10), nn.Tanh(), nn.Linear(10, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     asked = {"norm": 2.0, "noise_multiplier": 1.0, "rate": 0.2, "steps": 100, "delta": 1e-5, **more}
-    return check_noise(model, optimizer, loader, beta, 1.0, generator=generator, **asked)
+    return check_noise(model, optimizer, loader, beta=beta, clip_norm=1.0, generator=generator, **asked)
 
 
 @pytest.mark.parametrize("beta", [1.0, 1.5, 2.0, 3.0, 8.0])
 def test_the_steps_of_a_right_run_pass(beta):
     found = checked(beta, level=0.01)  # a level at which a biased test would soon be seen to fail
     assert found.passed, found.failures
-    assert found.num_steps == 20
+    assert found.steps == 20
     assert found.num_values > 30_000
 
 
 def test_at_its_level_a_right_run_fails_no_more_often_than_stated():
     failed = sum(
-        not checked(2.0, seed, level=0.2, num_steps=4, num_canaries=100).passed for seed in range(20)
+        not checked(2.0, seed, level=0.2, first_steps=4, num_canaries=100).passed for seed in range(20)
     )
     assert failed <= 4 + 4 * math.sqrt(20 * 0.2 * 0.8)
 
@@ -362,7 +363,8 @@ def test_a_loop_of_ones_own_over_a_dataset_of_ones_own_can_be_audited():
     before = [tensor.clone() for tensor in model.parameters()]
     optimizer = torch.optim.Adam(model.parameters())
     found = audit(
-        model, optimizer, DataLoader(Pairs(), batch_size=20), 1.0, 0.5, norm=1.0, noise_multiplier=0.2,
+        model, optimizer, DataLoader(Pairs(), batch_size=20), beta=1.0, clip_norm=0.5,
+        norm=1.0, noise_multiplier=0.2,
         steps=4, delta=1e-5, num_canaries=400, train=train, physical_batch_size=64,
         generator=torch.Generator().manual_seed(0),
     )  # fmt: skip
@@ -375,7 +377,8 @@ def test_a_loop_of_ones_own_over_a_dataset_of_ones_own_can_be_audited():
 def test_the_ready_loop_and_a_budget_can_be_audited():
     model, optimizer, loader, generator = parts(1)
     found = audit(
-        model, optimizer, loader, 2.0, 1.0, target_epsilon=2.0, delta=1e-5, epochs=2, num_canaries=200,
+        model, optimizer, loader, beta=2.0, clip_norm=1.0,
+        target_epsilon=2.0, delta=1e-5, epochs=2, num_canaries=200,
         train=lambda private: fit(private, progress=False), generator=generator,
     )  # fmt: skip
     assert found.certified.upper <= 2.0
@@ -387,7 +390,17 @@ def test_a_seed_repeats_an_audit_and_without_one_it_differs():
     assert np.array_equal(once, again)
     model, optimizer, loader, _ = parts(1)
     free = [
-        audit(model, optimizer, loader, 1.0, 1.0, noise_multiplier=1.0, steps=1, delta=1e-5, num_canaries=50)
+        audit(
+            model,
+            optimizer,
+            loader,
+            beta=1.0,
+            clip_norm=1.0,
+            noise_multiplier=1.0,
+            steps=1,
+            delta=1e-5,
+            num_canaries=50,
+        )
         for _ in range(2)
     ]
     assert not np.array_equal(free[0].scores, free[1].scores)
@@ -430,6 +443,7 @@ def test_a_model_that_returns_its_loss_is_refused():
 
     with pytest.raises(ValueError, match=r"a row for each of the \d+ examples .* got one of shape \(\)"):
         audit(
-            model, torch.optim.SGD(model.parameters(), lr=0.1), loader, 2.0, 1.0, noise_multiplier=1.0,
+            model, torch.optim.SGD(model.parameters(), lr=0.1), loader, beta=2.0, clip_norm=1.0,
+            noise_multiplier=1.0,
             steps=1, rate=0.9, delta=1e-5, train=train,
         )  # fmt: skip

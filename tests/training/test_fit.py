@@ -22,11 +22,11 @@ class Killed(BaseException):
     """Stands for the end of a process: nothing in the library catches it."""
 
 
-def private_run(noise=1.5, seed=7, optimizer=torch.optim.SGD, **settings):
+def private_run(beta=1.5, seed=7, optimizer=torch.optim.SGD, **settings):
     model = small_net()
     parts = (model, optimizer(model.parameters(), lr=0.3), DataLoader(blobs(), batch_size=40))
     return make_private(
-        *parts, noise, **(SETTINGS | settings), generator=None if seed is None else generator(seed)
+        *parts, beta=beta, **(SETTINGS | settings), generator=None if seed is None else generator(seed)
     )
 
 
@@ -77,15 +77,15 @@ def released_by(private):
     return seen
 
 
-def interrupted_run(folder, kill_at, *, seed=7, noise=1.5, save_every=30.0, **settings):
+def interrupted_run(folder, kill_at, *, seed=7, beta=1.5, save_every=30.0, **settings):
     """Run, be killed in the middle of a step, resume, and so on to the end; also gives all releases."""
     released = []
     for kill in (*kill_at, None):
-        private = private_run(seed=seed, noise=noise, optimizer=torch.optim.Adam, **settings)
+        private = private_run(seed=seed, beta=beta, optimizer=torch.optim.Adam, **settings)
         seen = released_by(private)
 
         def killed(*_, private=private, kill=kill):
-            if kill is not None and private.optimizer.num_steps + 1 >= kill:
+            if kill is not None and private.optimizer.steps + 1 >= kill:
                 raise Killed
 
         private.optimizer.register_step_pre_hook(killed)
@@ -125,7 +125,7 @@ def test_a_resumed_run_uses_no_noise_twice(tmp_path, source):
             model,
             torch.optim.SGD(model.parameters(), lr=0.3),
             DataLoader(blobs(), batch_size=40),
-            1.5,
+            beta=1.5,
             **SETTINGS,
             generator=drawn,
         )
@@ -152,7 +152,7 @@ def kill():
 
 
 def test_a_budget_holds_over_interruptions_and_the_run_ends_before_its_plan(tmp_path):
-    settings = {"noise": 2.0, "noise_multiplier": None, "target_epsilon": 3.0}
+    settings = {"beta": 2.0, "noise_multiplier": None, "target_epsilon": 3.0}
     private, report, released = interrupted_run(tmp_path / "run", [4, 9, 13, 22], **settings)
     assert report.stopped_by == "budget"
     assert report.last.steps < 40
@@ -171,7 +171,7 @@ def test_an_error_within_an_epoch_saves_the_run_so_that_no_step_is_lost(tmp_path
     private = private_run()
 
     def loss(output, target):
-        if private.optimizer.num_steps == 16:
+        if private.optimizer.steps == 16:
             raise error
         return torch.nn.functional.cross_entropy(output, target)
 
@@ -189,7 +189,7 @@ def test_a_step_that_was_cut_off_is_not_saved_and_stays_charged(tmp_path):
     private = private_run()
 
     def fail(*_):
-        if private.optimizer.num_steps == 16:
+        if private.optimizer.steps == 16:
             raise OSError
 
     private.optimizer.register_step_pre_hook(fail)
@@ -205,7 +205,7 @@ def test_a_checkpoint_holds_no_generator_and_no_key(tmp_path):
         fit(private_run(seed=None), checkpoint=tmp_path, evaluate=lambda model: kill(), progress=False)
     state = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
     assert set(state) == {
-        *("format", "finished", "plan", "ledger", "num_steps", "model", "optimizer", "kept", "rows"),
+        *("format", "finished", "plan", "ledger", "steps", "model", "optimizer", "kept", "rows"),
         *("best", "seconds", "epoch_end"),
     }
     assert set(json.loads((tmp_path / "ledger.json").read_text())) == {"format", "plan", "ledger"}
@@ -280,7 +280,7 @@ DAMAGE = {
     "a list": lambda folder: torch.save([1, 2], folder / "checkpoint.pt"),
     "another format": lambda folder: rewritten(folder, format=1),
     "rows that are none": lambda folder: rewritten(folder, rows=[{"epoch": "one"}]),
-    "steps that are no number": lambda folder: rewritten(folder, num_steps="ten"),
+    "steps that are no number": lambda folder: rewritten(folder, steps="ten"),
     "an optimizer that is none": lambda folder: rewritten(folder, optimizer={"state": 3}),
     "another scheduler": lambda folder: rewritten(folder, kept={"scheduler": {}}),
     "other shapes": lambda folder: rewritten(folder, model=transposed(small_net().state_dict())),
@@ -298,7 +298,7 @@ def test_a_damaged_folder_is_one_line_and_nothing_changes(killed_folder, damage)
     assert str(killed_folder) in str(refusal.value)
     for name, value in private.model.state_dict().items():
         assert torch.equal(value, before[name])
-    assert (len(private.accountant), private.optimizer.num_steps) == (0, 0)
+    assert (len(private.accountant), private.optimizer.steps) == (0, 0)
     assert not private.optimizer.state_dict()["state"]
 
 
@@ -324,7 +324,7 @@ def test_an_average_of_the_weights_goes_on_where_it_was(tmp_path):
         model = small_net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
         average = WeightAverage(model, optimizer, 0.9)
-        private = make_private(model, optimizer, DataLoader(blobs(), batch_size=40), 1.5, **SETTINGS)
+        private = make_private(model, optimizer, DataLoader(blobs(), batch_size=40), beta=1.5, **SETTINGS)
         averages.append(average)
         if resume:
             weight = average.model[0].weight
@@ -340,6 +340,33 @@ def test_an_average_of_the_weights_goes_on_where_it_was(tmp_path):
             )
     assert [average.state_dict()["steps"] for average in averages] == [10, 40]
     assert torch.equal(seen[0], averages[0].model[0].weight)
+
+
+def test_fit_averages_weights_scores_the_average_and_leaves_it_in_the_model(tmp_path):
+    private, scored = private_run(), []
+    states = released_states(private)
+    fit(
+        private,
+        average=0.5,
+        evaluate=lambda model: scored.append(model[0].weight.clone()) or 0.0,
+        checkpoint=tmp_path,
+        progress=False,
+    )
+    average = small_net()[0].weight.detach().clone()
+    for step, state in enumerate(states, start=1):
+        decay = min(0.5, (1.0 + step) / (10.0 + step))
+        average = decay * average + (1.0 - decay) * state
+    assert torch.allclose(private.model[0].weight, average, atol=1e-6)
+    assert torch.equal(private.model[0].weight, scored[-1])
+    assert not torch.equal(states[-1], scored[-1])
+
+
+def released_states(private):
+    """The weights after every step."""
+    seen = []
+    weight = private.model[0].weight
+    private.optimizer.register_step_post_hook(lambda *_: seen.append(weight.detach().clone()))
+    return seen
 
 
 def test_a_folder_in_use_is_not_overwritten(tmp_path):

@@ -22,7 +22,7 @@ from ggdp.training.poisson_batches import poisson_positions
 from ggdp.training.randomness import Randomness
 from training.models import blobs, generator, plain_parts, small_net
 
-SETTINGS = {"noise": 1.5, "clip_norm": 0.3, "noise_multiplier": 1.0, "delta": 1e-6, "epochs": 2}
+SETTINGS = {"beta": 1.5, "clip_norm": 0.3, "noise_multiplier": 1.0, "delta": 1e-6, "epochs": 2}
 
 
 def private_parts(seed=7, parts=None, **settings):
@@ -35,7 +35,7 @@ def train(private, steps):
         optimizer.zero_grad()
         functional.cross_entropy(model(inputs), labels).backward()
         optimizer.step()
-        if optimizer.num_steps == steps:
+        if optimizer.steps == steps:
             return
 
 
@@ -81,8 +81,8 @@ def noise_of_a_model_without_gradients(beta, multiplier):
         model,
         optimizer,
         data,
-        beta,
-        0.7,
+        beta=beta,
+        clip_norm=0.7,
         noise_multiplier=multiplier,
         delta=1e-6,
         steps=10,
@@ -112,7 +112,7 @@ def test_without_gradients_what_is_left_is_the_noise_promised_and_not_three_perc
 def test_every_logical_step_is_in_the_ledger_whatever_its_parts():
     private = private_parts(physical_batch_size=3)
     train(private, 10)
-    assert private.optimizer.num_steps == len(private.accountant) == 10
+    assert private.optimizer.steps == len(private.accountant) == 10
     assert private.accountant.epsilon(delta=1e-6).upper == private.plan.epsilon(10).upper
 
 
@@ -134,7 +134,7 @@ def test_the_run_stops_before_its_budget_and_the_model_stays_as_it_was():
     private = private_parts(noise_multiplier=None, target_epsilon=1.0)
     for _ in range(2):
         train(private, 99)
-    assert private.optimizer.num_steps == private.plan.steps == 20
+    assert private.optimizer.steps == private.plan.steps == 20
     before = [parameter.clone() for parameter in private.model.parameters()]
     with pytest.raises(BudgetExceededError):
         train(private, 99)
@@ -169,7 +169,7 @@ def test_an_empty_batch_releases_noise_and_the_model_is_not_called():
         model(torch.empty(0, 6))
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     loader = DataLoader(blobs(), batch_size=40)
-    settings = {"noise": 2.0, "rate": 0.002, "epochs": None, "steps": 40, "parts": (model, optimizer, loader)}
+    settings = {"beta": 2.0, "rate": 0.002, "epochs": None, "steps": 40, "parts": (model, optimizer, loader)}
     unlimited = private_parts(**settings)
     unlimited.detach()
     budget = unlimited.plan.epsilon(35).upper
@@ -182,7 +182,7 @@ def test_an_empty_batch_releases_noise_and_the_model_is_not_called():
         functional.cross_entropy(model(inputs), labels).backward()
         private.optimizer.step()
     assert min(sizes) >= 1
-    assert len(sizes) < private.optimizer.num_steps == len(private.accountant) == len(moved) == 30
+    assert len(sizes) < private.optimizer.steps == len(private.accountant) == len(moved) == 30
     assert all(each.abs().min() > 0 for each in moved)
     with pytest.raises(BudgetExceededError):  # raised by the loader, on whose way the step is taken
         train(private, math.inf)
@@ -320,8 +320,8 @@ def test_sums_and_noise_are_in_float32_whatever_the_dtype_of_the_parameters(dtyp
         model,
         torch.optim.SGD(model.parameters(), lr=1.0),
         data,
-        2.0,
-        2.0,
+        beta=2.0,
+        clip_norm=2.0,
         noise_multiplier=0.02,
         delta=1e-6,
         steps=1,
@@ -415,7 +415,7 @@ def test_a_step_that_would_move_other_parameters_than_were_noised_is_refused(cha
     with pytest.raises(ParameterError, match=named):
         private.optimizer.step()
     assert all(torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))
-    assert len(private.accountant) == private.optimizer.num_steps == 2
+    assert len(private.accountant) == private.optimizer.steps == 2
 
 
 @pytest.mark.parametrize("inner", [True, False])
@@ -439,7 +439,7 @@ def test_a_copy_is_refused_and_the_optimizer_steps_on(copied):
     with pytest.raises(TypeError, match="not copied or pickled"):
         copied(private.optimizer)
     train(private, 2)
-    assert private.optimizer.num_steps == 2
+    assert private.optimizer.steps == 2
 
 
 @pytest.mark.parametrize("unscaled", [False, True])
@@ -509,7 +509,7 @@ def test_a_batch_with_a_part_left_out_is_not_released():
                 private.optimizer.step()
         else:
             private.optimizer.step()
-            released = private.optimizer.num_steps
+            released = private.optimizer.steps
     assert released == len(private.accountant) == len(private.data_loader) - 1
 
 

@@ -22,7 +22,7 @@ SIZES = {"clip_norm": 0.5, "num_examples": 10_000, "dimension": 300, "delta": 1e
 
 
 def test_a_target_gives_the_noise_of_a_run_that_meets_it_and_hardly_more():
-    plan = plan_training(2.0, batch_size=100, epochs=5, target_epsilon=2.0, **SIZES)
+    plan = plan_training(beta=2.0, batch_size=100, epochs=5, target_epsilon=2.0, **SIZES)
     assert (plan.rate, plan.steps, plan.expected_batch_size) == (0.01, 500, 100.0)
     step = PoissonSampled(AdditiveNoise(Gaussian(std=0.5 * plan.noise_multiplier), 0.5), 0.01)
     assert 1.99999 < epsilon(Composed(step, 500), delta=1e-6).upper <= 2.0
@@ -31,7 +31,7 @@ def test_a_target_gives_the_noise_of_a_run_that_meets_it_and_hardly_more():
 
 @pytest.mark.parametrize("beta", [1.33, 1.66, 3.0])
 def test_the_certified_epsilon_lies_above_what_one_coordinate_costs(beta):
-    plan = plan_training(beta, batch_size=100, steps=500, noise_multiplier=2.0, **SIZES)
+    plan = plan_training(beta=beta, batch_size=100, steps=500, noise_multiplier=2.0, **SIZES)
     certified, paper = plan.epsilon(), plan.one_coordinate_epsilon()
     assert isinstance(certified, Bounds)
     assert isinstance(paper, Estimate)
@@ -40,8 +40,8 @@ def test_the_certified_epsilon_lies_above_what_one_coordinate_costs(beta):
 
 def test_the_ledger_holds_what_runs_alongside_and_so_does_the_target():
     other = AdditiveNoise(Gaussian(std=4.0))
-    alone = plan_training(2.0, rate=0.01, steps=500, target_epsilon=2.0, **SIZES)
-    plan = plan_training(2.0, rate=0.01, steps=500, target_epsilon=2.0, alongside=[(other, 2)], **SIZES)
+    alone = plan_training(beta=2.0, rate=0.01, steps=500, target_epsilon=2.0, **SIZES)
+    plan = plan_training(beta=2.0, rate=0.01, steps=500, target_epsilon=2.0, alongside=[(other, 2)], **SIZES)
     assert plan.noise.scale > alone.noise.scale
     ledger = plan.ledger()
     assert len(ledger) == 2
@@ -49,10 +49,10 @@ def test_the_ledger_holds_what_runs_alongside_and_so_does_the_target():
 
 
 def test_three_ways_to_say_how_much_noise_agree():
-    by_scale = plan_training(1.5, rate=0.1, steps=1, scale=3.0, **SIZES)
+    by_scale = plan_training(beta=1.5, rate=0.1, steps=1, scale=3.0, **SIZES)
     multiplier = 3.0 / (0.5 * math.sqrt(2))
-    by_multiplier = plan_training(1.5, rate=0.1, steps=1, noise_multiplier=multiplier, **SIZES)
-    as_it_is = plan_training(GeneralizedGaussian(1.5, 3.0), rate=0.1, steps=1, **SIZES)
+    by_multiplier = plan_training(beta=1.5, rate=0.1, steps=1, noise_multiplier=multiplier, **SIZES)
+    as_it_is = plan_training(noise=GeneralizedGaussian(1.5, 3.0), rate=0.1, steps=1, **SIZES)
     assert by_scale == as_it_is
     assert by_multiplier.noise.scale == pytest.approx(3.0, rel=1e-15)
     assert by_scale.norm == 2.0
@@ -71,6 +71,9 @@ def test_three_ways_to_say_how_much_noise_agree():
         ({"scale": None}, "no default amount of noise"),
         ({"noise_multiplier": 1.0}, "noise_multiplier must be left out"),
         ({"target_epsilon": 1.0}, "scale must be left out"),
+        ({"beta": None}, "give beta or noise"),
+        ({"noise": Gaussian(std=1.0)}, "give beta or noise"),
+        ({"beta": None, "noise": 1.5}, "noise must be of type GeneralizedGaussian.*beta=..."),
         ({"clip_norm": 0.0}, "clip_norm must be"),
         ({"delta": 0.0}, "delta must be"),
         ({"norm": 0.5}, "norm must be"),
@@ -78,34 +81,37 @@ def test_three_ways_to_say_how_much_noise_agree():
     ],
 )
 def test_what_is_missing_doubled_or_out_of_range_is_named(wrong, named):
-    good = {**SIZES, "rate": 0.01, "steps": 100, "scale": 2.0}
+    good = {**SIZES, "beta": 1.5, "rate": 0.01, "steps": 100, "scale": 2.0}
     with pytest.raises(ValueError, match=named):
-        plan_training(1.5, **(good | wrong))
+        plan_training(**(good | wrong))
 
 
 def test_a_noise_with_its_scale_wants_no_second_one():
     with pytest.raises(ValueError, match="target_epsilon must be left out"):
-        plan_training(Gaussian(std=1.0), rate=0.01, steps=10, target_epsilon=1.0, **SIZES)
+        plan_training(noise=Gaussian(std=1.0), rate=0.01, steps=10, target_epsilon=1.0, **SIZES)
 
 
 def test_a_target_that_cannot_be_met_is_refused():
     with pytest.raises(ValueError, match="cannot be met"):
-        plan_training(2.0, rate=1.0, steps=10_000, target_epsilon=1e-5, **SIZES)
+        plan_training(beta=2.0, rate=1.0, steps=10_000, target_epsilon=1e-5, **SIZES)
 
 
 def test_a_budget_too_small_for_one_step_is_refused():
-    plan = plan_training(2.0, rate=0.5, steps=10, noise_multiplier=0.5, max_epsilon=0.1, **SIZES)
+    plan = plan_training(beta=2.0, rate=0.5, steps=10, noise_multiplier=0.5, max_epsilon=0.1, **SIZES)
     with pytest.raises(ValueError, match="does not allow one step"):
         plan.ledger()
 
 
 def test_a_plan_is_plain_data():
     other = AdditiveNoise(Gaussian(1.0))
-    plan = plan_training(1.5, rate=0.01, steps=10, scale=1.0, alongside=[(other, 1)], **SIZES)
+    plan = plan_training(beta=1.5, rate=0.01, steps=10, scale=1.0, alongside=[(other, 1)], **SIZES)
     record = json.loads(json.dumps(plan.to_dict()))
     assert record["noise"] == {"beta": 1.5, "scale": 1.0}
     assert Composed.from_dict(record["alongside"]) == Composed(other)
 
 
 def test_whole_epochs_are_not_lengthened_by_rounding():
-    assert plan_training(2.0, batch_size=30, epochs=3, scale=1.0, **{**SIZES, "num_examples": 90}).steps == 9
+    assert (
+        plan_training(beta=2.0, batch_size=30, epochs=3, scale=1.0, **{**SIZES, "num_examples": 90}).steps
+        == 9
+    )

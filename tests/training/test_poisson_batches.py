@@ -28,7 +28,14 @@ from training.models import blobs, generator
 
 def loader(dataset, rate=0.1, physical_batch_size=None, rank=0, world_size=1, stepper=None, **options):
     plan = plan_training(
-        2.0, clip_norm=1.0, num_examples=len(dataset), dimension=1, delta=1e-6, rate=rate, steps=10, scale=1.0
+        beta=2.0,
+        clip_norm=1.0,
+        num_examples=len(dataset),
+        dimension=1,
+        delta=1e-6,
+        rate=rate,
+        steps=10,
+        scale=1.0,
     )
     clock = StepClock()
     clock.stepper = stepper

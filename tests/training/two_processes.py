@@ -25,7 +25,9 @@ def everything(wrapped):
     parts = nn.parallel.DistributedDataParallel(model) if wrapped else model
     loader = DataLoader(blobs(100), batch_size=100)
     options = {"noise_multiplier": 1.0, "delta": 1e-6, "steps": 5, "physical_batch_size": 30}
-    private = make_private(parts, optimizer, loader, 1.5, 0.5, generator=generator(3), **options)
+    private = make_private(
+        parts, optimizer, loader, beta=1.5, clip_norm=0.5, generator=generator(3), **options
+    )
     report = fit(private, evaluate=accuracy_on(blobs(50, seed=9)), progress=False)
     return {"model": private.model.state_dict(), "epsilon": report.last.epsilon, "steps": report.last.steps}
 
@@ -35,7 +37,9 @@ def noise_alone():
     model = nn.Linear(100, 60)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     loader = DataLoader(TensorDataset(torch.zeros(20, 100)), batch_size=5)
-    private = make_private(model, optimizer, loader, 2.0, 0.5, noise_multiplier=1.0, delta=1e-6, steps=4)
+    private = make_private(
+        model, optimizer, loader, beta=2.0, clip_norm=0.5, noise_multiplier=1.0, delta=1e-6, steps=4
+    )
     drawn = []
     private.optimizer.register_step_post_hook(lambda *_: drawn.append(model.weight.grad.reshape(-1) * 5.0))
     for (inputs,) in private.data_loader:
@@ -48,7 +52,9 @@ def made(dataset, rank=0, model=None, **settings):
     model = model or small_net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
     options = {"noise_multiplier": 1.0, "delta": 1e-6, "steps": 3} | settings
-    return make_private(model, optimizer, DataLoader(dataset, batch_size=20), 2.0, 0.5, **options)
+    return make_private(
+        model, optimizer, DataLoader(dataset, batch_size=20), beta=2.0, clip_norm=0.5, **options
+    )
 
 
 def spoiled():
@@ -147,7 +153,7 @@ def empty_parts():
         handed_out += 1
         functional.cross_entropy(private.model(batch), target).backward()
         private.optimizer.step()
-    return handed_out, private.optimizer.num_steps, private.model[0].weight.detach()
+    return handed_out, private.optimizer.steps, private.model[0].weight.detach()
 
 
 def resumed(folder):

@@ -4,6 +4,7 @@
 from ggdp.accounting.bounds import Bounds, ErrorLedger, Estimate
 from ggdp.accounting.formats.dp_events import from_dp_event, to_dp_event
 from ggdp.accounting.formats.opacus_history import from_opacus_state_dict
+from ggdp.accounting.gdp import GaussianPrivacy
 from ggdp.accounting.ledger.accountant import Accountant, Budget
 from ggdp.accounting.monte_carlo import (
     MonteCarloEstimate,
@@ -12,27 +13,36 @@ from ggdp.accounting.monte_carlo import (
     monte_carlo_epsilon,
 )
 from ggdp.accounting.profile import PrivacyProfile, account, delta, epsilon, privacy_curve
+from ggdp.accounting.risk import AttackSuccess, Risk, attack_success, gdp_mu, trade_off
 from ggdp.accounting.vectors.renyi import renyi_divergence
+from ggdp.accounting.vectors.renyi_conversion import renyi_epsilon
 from ggdp.errors import BudgetExceededError
 
 __all__ = [
     "Accountant",
+    "AttackSuccess",
     "Bounds",
     "Budget",
     "BudgetExceededError",
     "ErrorLedger",
     "Estimate",
+    "GaussianPrivacy",
     "MonteCarloEstimate",
     "PrivacyProfile",
+    "Risk",
     "account",
+    "attack_success",
     "delta",
     "epsilon",
     "from_dp_event",
     "from_opacus_state_dict",
+    "gdp_mu",
     "loss_sampler",
     "monte_carlo_delta",
     "monte_carlo_epsilon",
     "privacy_curve",
     "renyi_divergence",
+    "renyi_epsilon",
     "to_dp_event",
+    "trade_off",
 ]

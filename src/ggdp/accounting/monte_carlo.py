@@ -17,7 +17,7 @@ it vacuous at most sizes that anyone can draw; the standard error is the useful 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from ggdp.accounting.loss_histogram import LossHistogram, LossSampler, histogram
 from ggdp.accounting.steps import steps_of
 from ggdp.mechanisms import AdditiveNoise, Adjacency, PoissonSampled
 from ggdp.numerics import Array
+from ggdp.search import arithmetic, geometric, halve
 
 FAILURE_PROB = 1e-6
 _METHOD = "sampled losses"
@@ -112,10 +113,7 @@ class EmpiricalLaw:
         point = min(max(self._epsilon_at(tilt), 0.0), high) if self.times > 1 else 0.0
         for _ in range(4):
             curve, low, high = self.composed(self.times, point), 0.0, max(self.times * self.largest, 0.0)
-            for _ in range(60):
-                middle = 0.5 * (low + high)
-                is_above = float(curve.delta(np.array([middle]))[0]) > target
-                low, high = (middle, high) if is_above else (low, middle)
+            high, _ = halve(partial(_is_below, curve, target), high, low, middle=arithmetic, halvings=60)
             if self.times == 1 or abs(high - point) <= 1e-7 * (1.0 + high):
                 break
             point = high
@@ -205,12 +203,12 @@ class EmpiricalLaw:
         return self.times * self._cumulants(tilt)[1] - 1.0 / tilt - 1.0 / (1.0 + tilt)
 
 
+def _is_below(curve: ComposedLosses, target: float, epsilon: float) -> bool:
+    return float(curve.delta(np.array([epsilon]))[0]) <= target
+
+
 def _halved(is_high: Callable[[float], bool]) -> float:
-    low, high = -14.0, 14.0
-    for _ in range(20):
-        middle = 0.5 * (low + high)
-        low, high = (low, middle) if is_high(math.exp(middle)) else (middle, high)
-    return math.exp(high)
+    return halve(is_high, math.exp(14.0), math.exp(-14.0), middle=geometric, halvings=20)[0]
 
 
 def _summed(loss: Array, mass: Array, centre: float, base: float) -> ComposedLosses:

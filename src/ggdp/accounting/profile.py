@@ -57,6 +57,7 @@ class PrivacyProfile:
     """
 
     def __init__(self, mechanism: Mechanism | Vote, adjacency: Adjacency | None = None) -> None:
+        self._mechanism = mechanism
         self._steps = steps_of(mechanism, adjacency)
         self._cost = cost_of(self._steps)
         self._pure = self._steps.pure_epsilon()
@@ -108,6 +109,24 @@ class PrivacyProfile:
         if nearest < self._pure:
             return nearest, math.nextafter(nearest, math.inf)
         return min(nearest, math.nextafter(nearest, 0.0)) if nearest > self._pure else nearest, nearest
+
+    def exchanged(self) -> "PrivacyProfile":
+        """The profile with the two laws exchanged: ADD for REMOVE and the reverse; others are their own."""
+        other = {Adjacency.REMOVE: Adjacency.ADD, Adjacency.ADD: Adjacency.REMOVE}
+        first, *more = self._steps.directions
+        return self if more or first not in other else PrivacyProfile(self._mechanism, other[first])
+
+    def gaussian_shift(self) -> float | None:
+        """By how many standard deviations the noise is moved, of Gaussian releases without sampling; None for
+        any other mechanism."""
+        if self._steps.custom or not self._steps.have_worst_shifts:
+            return None
+        shifts = set()
+        for parts in self._steps.pairs():
+            if any(pair.beta != 2.0 or pair.rate < 1.0 for pair, _ in parts):
+                return None
+            shifts.add(math.sqrt(math.fsum(times * (pair.up - pair.down) ** 2 for pair, times in parts)))
+        return math.sqrt(2.0) * shifts.pop() if len(shifts) == 1 else None
 
     def _pure_epsilon(self) -> Bounds:
         lower, upper = self.largest_loss()

@@ -18,16 +18,20 @@ from ggdp.calibration.outliers import (
     log_tail_weight_at,
     tail_weight_at,
 )
+from ggdp.calibration.risk import CalibratedToRisk, RiskTarget, calibrate_scale_to_risk
 
 __all__ = [
     "Calibrated",
     "CalibratedFamily",
+    "CalibratedToRisk",
     "EstimatedScale",
     "LeastOutliers",
+    "RiskTarget",
     "best_beta_for_outliers",
     "calibrate_family",
     "calibrate_rate",
     "calibrate_scale",
+    "calibrate_scale_to_risk",
     "calibrate_steps",
     "estimate_scale",
     "log_tail_weight_at",

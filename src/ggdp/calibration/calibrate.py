@@ -19,8 +19,8 @@ from ggdp.calibration.target import Target, solve
 from ggdp.distributions import GeneralizedGaussian
 from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, Mechanism, PoissonSampled
+from ggdp.mechanisms.additive_noise import Shift, compressed
 from ggdp.mechanisms.composed import Part
-from ggdp.mechanisms.known_shift import Shift, compressed
 from ggdp.privacy_loss.dominating import MOST_TIMES, NOISE_MULTIPLIER, RATE
 from ggdp.search import Axis, CountAxis, LogAxis, geometric, halve
 

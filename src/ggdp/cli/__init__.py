@@ -27,6 +27,7 @@ from ggdp.cli import (
     privacy,
     release,
     report,
+    risk,
     simulate,
 )
 
@@ -137,6 +138,7 @@ app.command("epsilon")(privacy.epsilon)
 app.command("delta")(privacy.delta)
 app.command("calibrate")(calibrate.calibrate)
 app.command("curve")(curve.curve)
+app.command("risk")(risk.risk)
 app.command("outliers")(outliers.outliers)
 app.command("pate")(pate.pate)
 app.command("simulate-argmax")(simulate.simulate)
@@ -145,12 +147,10 @@ app.command("report")(report.report)
 
 
 _NAMED_OTHERWISE = {
-    "clip_norm": "--clip",
     "max_epsilon": "--epsilon",
     "most_answers": "--answers",
     "num_classes": "--classes",
     "num_votes": "--votes",
-    "physical_batch_size": "--physical-batch",
     "target_epsilon": "--epsilon",
 }
 """Options of arguments of the library that are called otherwise there."""

@@ -86,7 +86,7 @@ def _result(beta: float, tell: Callable[[str], None]) -> dict[str, Any]:
     tell(f"beta = {beta:g}: releasing the counts")
     # One reader moves one count by one, which is 1 in the l_1 norm of all twelve.
     exact = np.array(list(READERS_BY_BRANCH.values()), dtype=np.float64)
-    released = release(AdditiveNoise(one.noise, sensitivity=1.0, norm=1.0), exact)
+    released = release(AdditiveNoise.histogram(one.noise), exact)
     tell(f"beta = {beta:g}: choosing a winner")
     names, votes = list(VOTES_BY_NAME), np.array(list(VOTES_BY_NAME.values()))
     elections = noisy_argmax(np.tile(votes, (TARGET["num_elections"], 1)), one.noise)

@@ -20,6 +20,8 @@ class Numbers:
 
     values: list[float]
     labels: dict[str, list[str]]
+    whole: bool
+    """Whether all are written as whole numbers, without a point or an exponent, as counts are."""
 
 
 def read_numbers(source: str, column: str | None, keep: Sequence[str] = ()) -> Numbers:
@@ -42,7 +44,8 @@ def read_numbers(source: str, column: str | None, keep: Sequence[str] = ()) -> N
         cells, labels = list(zip(lines, chosen, strict=True)), dict(zip(keep, kept, strict=True))
     if not cells:
         raise ValueError(f"{place} must hold at least one number, got none")
-    return Numbers([_finite(cell, line, place, column) for line, cell in cells], labels)
+    whole = all(cell.strip().lstrip("+-").isdecimal() for _, cell in cells)
+    return Numbers([_finite(cell, line, place, column) for line, cell in cells], labels, whole)
 
 
 def read_limited(path: Path) -> bytes:

@@ -18,10 +18,13 @@ from ggdp.cli.numbers_file import read_numbers
 from ggdp.distributions import GeneralizedGaussian
 from ggdp.mechanisms import AdditiveNoise, Adjacency
 from ggdp.mechanisms import release as add_noise
+from ggdp.mechanisms.release import grid_of
 from ggdp.reporting.records import SEED_CAVEAT, Run, epsilon_record, record_of
 
 DELTA = 1e-6
 """At which the cost is told where --delta is left out."""
+
+_LEAST_SCALE_OF_COUNTS = 0.125
 
 Source = Annotated[str, typer.Argument(help="A file of numbers or a CSV file; - is standard input.")]
 Columns = Annotated[
@@ -71,7 +74,21 @@ Norm = Annotated[
         metavar="P",
     ),
 ]
-Round = Annotated[bool, typer.Option("--round", help="Round to whole numbers, as counts are; costs nothing.")]
+Round = Annotated[
+    bool,
+    typer.Option(
+        "--round", help="Round to whole numbers, as counts are rounded by themselves; costs nothing."
+    ),
+]
+Grid = Annotated[
+    float | None,
+    typer.Option(
+        "--grid",
+        help="Round to multiples of this power of two; 1 for counts, else 2^-10 of the scale, if left out.",
+        parser=options.number("--grid", above=0.0),
+        metavar="NUMBER",
+    ),
+]
 Out = Annotated[
     Path | None,
     typer.Option(
@@ -97,6 +114,7 @@ def release(
     norm: Norm = "1",
     adjacency: options.AdjacencyChoice = Adjacency.ADD_REMOVE,
     to_whole: Round = False,
+    grid: Grid = None,
     out: Out = None,
     seed: options.Seed = None,
     json: options.Json = False,
@@ -105,7 +123,8 @@ def release(
 
     With --column, reads that column of a CSV file with a header line and writes it with the labels of --keep:
     no other column leaves. The output appears whole or not at all. The numbers must be aggregates, as counts
-    are: a value that one record can move by more than --sensitivity is not protected.
+    are: a value that one record can move by more than --sensitivity is not protected. Numbers that are all
+    written as whole numbers come back as whole numbers; that they are is not protected.
 
     Example: ggdp release readers.csv --column readers --keep branch --beta 1.5 --epsilon 1 --delta 1e-6
     """
@@ -120,17 +139,19 @@ def release(
             beta=beta, epsilon=epsilon, delta=delta or DELTA, sensitivity=sensitivity,
             norm=norm, dimension=dimension, adjacency=adjacency,
         ).noise  # fmt: skip
-    mechanism = AdditiveNoise(noise, sensitivity, norm, dimension)
+    step = _grid(noise, grid, found.whole or to_whole)
+    mechanism = AdditiveNoise(noise, sensitivity, norm, dimension, grid=step)
     cost = _cost(Run(mechanism, 1.0, 1, adjacency), delta or DELTA)
     noisy = add_noise(mechanism, found.values, rng=None if seed is None else np.random.default_rng(seed))
-    values = [round(value) for value in noisy] if to_whole else noisy
+    values = [round(value) for value in noisy] if to_whole or step >= 1.0 else noisy
     if json:
         result = {
             **cost,
             "column": name,
             "labels": found.labels,
             "values": values,
-            "rounded": to_whole,
+            "rounded": to_whole or step >= 1.0,
+            "grid": step,
             "mechanism": mechanism.to_dict(),
             "seeded": seed is not None,
             "caveats": [] if seed is None else [SEED_CAVEAT],
@@ -175,6 +196,13 @@ def _given_noise(
     return options.noise_from(beta, scale, noise_multiplier, std, sensitivity)
 
 
+def _grid(noise: GeneralizedGaussian, given: float | None, whole: bool) -> float:
+    """The grid of the answer; whole numbers, unless the noise is so small that it would be rounded away."""
+    if given is not None:
+        return given
+    return 1.0 if whole and noise.scale >= _LEAST_SCALE_OF_COUNTS else grid_of(noise)
+
+
 def _check_calibration(delta: float | None, others: Mapping[str, float | None]) -> None:
     if delta is None:
         raise ValueError("--epsilon needs --delta, at which it holds; 1e-6 is usual, got none")
@@ -204,7 +232,8 @@ def _told(cost: Mapping[str, Any], mechanism: AdditiveNoise) -> str:
         else f"it costs epsilon <= {output.rounded_up(upper, 6)} at delta = {cost['delta']:g}"
     )
     return (
-        f"noise: beta = {noise.beta:g}, scale {noise.scale:.6g}, std {noise.std:.6g}; {price} "
+        f"noise: beta = {noise.beta:g}, scale {noise.scale:.6g}, std {noise.std:.6g}, rounded to multiples "
+        f"of {mechanism.grid:.6g}; {price} "
         f"({cost['adjacency']}); {moved}{several}, which nothing here can check"
     )
 

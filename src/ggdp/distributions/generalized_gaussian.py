@@ -74,8 +74,8 @@ class GeneralizedGaussian:
         return cls(beta, arguments.real("std", std, above=0.0) / _std_over_scale(BETA.check(beta)))
 
     @classmethod
-    def from_definition4_sigma(cls, beta: float, sigma: float) -> Self:
-        """Scale = sigma^(1/beta): the density exp(-|x|^beta / sigma) of the paper's Definition 4."""
+    def from_definition8_sigma(cls, beta: float, sigma: float) -> Self:
+        """Scale = sigma^(1/beta): the density exp(-|x|^beta / sigma) of the paper's Definition 8."""
         return cls(beta, arguments.real("sigma", sigma, above=0.0) ** (1.0 / BETA.check(beta)))
 
     # The density.

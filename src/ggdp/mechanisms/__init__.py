@@ -2,10 +2,9 @@
 """What is released: plain frozen descriptions, and `release`, which acts on one."""
 
 from ggdp.mechanisms.additive_noise import AdditiveNoise
-from ggdp.mechanisms.adjacency import Adjacency
-from ggdp.mechanisms.composed import Composed
+from ggdp.mechanisms.composed import Adjacency, Composed, PoissonSampled
 from ggdp.mechanisms.custom import CustomMechanism
-from ggdp.mechanisms.poisson_sampled import PoissonSampled
+from ggdp.mechanisms.grid_noise import GridNoise
 from ggdp.mechanisms.release import release
 from ggdp.mechanisms.serialization import from_dict, to_dict
 from ggdp.mechanisms.spherical_noise import SphericalNoise
@@ -17,6 +16,7 @@ __all__ = [
     "Adjacency",
     "Composed",
     "CustomMechanism",
+    "GridNoise",
     "Mechanism",
     "PoissonSampled",
     "SphericalNoise",

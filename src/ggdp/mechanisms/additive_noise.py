@@ -2,15 +2,63 @@
 """A query's value plus noise: one number, or a vector with independent noise on every coordinate."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Self, cast
 
+import numpy as np
+
 from ggdp import arguments
-from ggdp.distributions import GeneralizedGaussian
-from ggdp.mechanisms.known_shift import Shift, compressed
+from ggdp.distributions import GeneralizedGaussian, exact_sampler
+from ggdp.mechanisms.custom import PlainData
+from ggdp.mechanisms.grid_noise import power_of_two
+
+Shift = tuple[tuple[float, int], ...]
+MOST_COORDINATES = 10**9
+
+
+def compressed(shift: Any) -> Shift:
+    """Pairs (value, count) in order of value, from numbers or from such pairs.
+
+    >>> compressed([1, -1, 1])
+    ((-1.0, 1), (1.0, 2))
+    >>> compressed([(0.5, 1_000_000), (0.5, 1)])
+    ((0.5, 1000001),)
+
+    Raises:
+        ValueError: Not a sequence of finite numbers or pairs, all of them zero, or more than 10^9 of them.
+    """
+    arguments.instance(
+        "shift", shift, (Iterable,), hint="give a tuple such as (1, -1), or pairs (value, count)"
+    )
+    listed = list(shift)
+    if any(isinstance(entry, (tuple, list)) for entry in listed):
+        counts = _counted(listed)
+    else:
+        values, numbers = np.unique(arguments.finite_array("shift", listed), return_counts=True)
+        counts = dict(zip((values + 0.0).tolist(), numbers.tolist(), strict=True))  # + 0.0: no negative zero
+    if not any(counts):
+        raise ValueError(f"shift must move at least one coordinate, got {arguments.shown(shift)}")
+    total = sum(counts.values())
+    arguments.whole("number of coordinates of shift", total, most=MOST_COORDINATES)
+    return tuple(sorted(counts.items()))
+
+
+def _counted(entries: list[Any]) -> dict[float, int]:
+    counts: dict[float, int] = {}
+    for entry in entries:
+        if not (isinstance(entry, (tuple, list)) and len(entry) == 2):
+            raise ValueError(
+                f"shift must hold numbers, or pairs (value, count) throughout, got {arguments.shown(entry)}"
+            )
+        value = arguments.real("value in shift", entry[0]) + 0.0
+        counts[value] = counts.get(value, 0) + arguments.whole("count in shift", entry[1])
+    return counts
+
 
 MOST_DIMENSION = 10**9
 MATCHED = "matched"
+_COARSEST = 8.0  # steps of a grid are at most this many scales long
 
 
 def matched_exponent(beta: float) -> float:
@@ -19,7 +67,7 @@ def matched_exponent(beta: float) -> float:
 
 
 @dataclass(frozen=True)
-class AdditiveNoise:
+class AdditiveNoise(PlainData):
     """Release f(D) + noise, where one record moves f by at most `sensitivity` in the l_`norm` norm.
 
     Attributes:
@@ -32,6 +80,9 @@ class AdditiveNoise:
         shift: what one record does to f where that is known: f moves by exactly sensitivity * shift, for
             whichever neighbours are asked about. A sequence of numbers, or of pairs (value, count) for long
             ones; kept as pairs in order. `dimension` follows from it.
+        grid: what leaves is rounded to a multiple of this power of two, 1 for whole numbers; between 2^-34
+            and 8 scales of the noise. If left out, `release` takes one of 2^-10 of the scale or finer. It
+            must not depend on the data. Rounding is post-processing: the cost does not depend on it.
 
     >>> from ggdp import Laplace
     >>> AdditiveNoise(Laplace(scale=2.0), shift=(1, -1, 1)).shift
@@ -45,6 +96,7 @@ class AdditiveNoise:
     norm: float | str | None = None
     dimension: int | float = 1
     shift: Shift | None = None
+    grid: float | None = None
 
     def __post_init__(self) -> None:
         hint = "SphericalNoise takes noise that depends on a vector's length alone"
@@ -55,6 +107,23 @@ class AdditiveNoise:
         if self.shift is not None:
             object.__setattr__(self, "shift", compressed(self.shift))
         object.__setattr__(self, "dimension", self._checked_dimension())
+        if self.grid is not None:
+            hint = "a coarser grid would swallow the noise, a finer one gains nothing"
+            least, most = self.noise.scale / exact_sampler.MOST_STEPS, _COARSEST * self.noise.scale
+            grid = arguments.real("grid", self.grid, least=least, most=most, hint=hint)
+            object.__setattr__(self, "grid", power_of_two("grid", grid))
+
+    @classmethod
+    def histogram(
+        cls, noise: GeneralizedGaussian, sensitivity: float = 1.0, *, grid: float | None = None
+    ) -> Self:
+        """Counts of any number, of which one record moves one, by one: sensitivity 1 in norm 1.
+
+        In norm 1 moving one number costs as much as any other way to move several, so that the answer for one
+        count holds for all of them together. A record that is counted several times needs the number of its
+        counts as the sensitivity.
+        """
+        return cls(noise, sensitivity, norm=1.0, dimension=math.inf, grid=grid)
 
     @property
     def p(self) -> float:
@@ -89,16 +158,3 @@ class AdditiveNoise:
         if given not in (1, known):
             raise ValueError(f"dimension must be {known}, the length of shift, or be left out, got {given}")
         return known
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; see `ggdp.mechanisms.serialization`."""
-        from ggdp.mechanisms import serialization
-
-        return serialization.to_dict(self)
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """The mechanism that `to_dict` described."""
-        from ggdp.mechanisms import serialization
-
-        return serialization.from_dict_as(cls, data)

@@ -1,21 +1,53 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several mechanisms run one after another on the same data."""
+"""How mechanisms are put together: which datasets are neighbours, Poisson sampling, and composition."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Self, Union
+from enum import StrEnum
+from typing import Union
 
 from ggdp import arguments
 from ggdp.mechanisms.additive_noise import AdditiveNoise
-from ggdp.mechanisms.custom import CustomMechanism
-from ggdp.mechanisms.poisson_sampled import PoissonSampled
+from ggdp.mechanisms.custom import CustomMechanism, PlainData
+
+
+class Adjacency(StrEnum):
+    """The neighbouring relation a guarantee speaks about.
+
+    `ADD_REMOVE` is the worse of `ADD` and `REMOVE`, each composed on its own. In `REMOVE` the adversary tests
+    the output with the record against the output without it; in `ADD` the other way round. `REPLACE` lets one
+    record change its value, which moves a query by up to twice its add-remove sensitivity.
+    """
+
+    ADD_REMOVE = "add-remove"
+    ADD = "add"
+    REMOVE = "remove"
+    REPLACE = "replace"
+
+
+@dataclass(frozen=True)
+class PoissonSampled(PlainData):
+    """Keep every record independently with probability `rate`, then run `mechanism` on those kept."""
+
+    mechanism: AdditiveNoise | CustomMechanism
+    rate: float
+
+    def __post_init__(self) -> None:
+        arguments.instance(
+            "mechanism",
+            self.mechanism,
+            (AdditiveNoise, CustomMechanism),
+            hint="sample each step, then compose: Composed(PoissonSampled(step, rate), times)",
+        )
+        object.__setattr__(self, "rate", arguments.real("rate", self.rate, above=0.0, most=1.0))
+
 
 Step = AdditiveNoise | PoissonSampled | CustomMechanism
 Part = tuple[Union[Step, "Composed"], int]
 
 
 @dataclass(frozen=True, init=False)
-class Composed:
+class Composed(PlainData):
     """`Composed(step, times=5000)`, or `Composed([(step, 5000), (other, 3)])`.
 
     `parts` is flat: nested compositions are multiplied out and equal steps are counted together, so that ten
@@ -39,19 +71,6 @@ class Composed:
         if not counts:
             raise ValueError("mechanism must hold at least one step, got an empty composition")
         object.__setattr__(self, "parts", tuple(counts.items()))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; see `ggdp.mechanisms.serialization`."""
-        from ggdp.mechanisms import serialization
-
-        return serialization.to_dict(self)
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """The mechanism that `to_dict` described."""
-        from ggdp.mechanisms import serialization
-
-        return serialization.from_dict_as(cls, data)
 
 
 def _listed(mechanism: "Step | Composed | Iterable[Part]") -> list[Part]:

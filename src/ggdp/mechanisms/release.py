@@ -1,72 +1,114 @@
 # SPDX-License-Identifier: Apache-2.0
 """Add a mechanism's noise to a value: the one place where something private becomes public."""
 
+import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ggdp import arguments
-from ggdp.distributions import GeneralizedGaussian, SecureGenerator, secure_generator
+from ggdp.distributions import GeneralizedGaussian, SecureGenerator, exact_sampler, secure_generator
 from ggdp.distributions.generalized_gaussian import Rng
+from ggdp.distributions.numpy_sampler import word_source
 from ggdp.mechanisms import tables
 from ggdp.mechanisms.additive_noise import AdditiveNoise
-from ggdp.mechanisms.composed import Composed
-from ggdp.mechanisms.poisson_sampled import PoissonSampled
+from ggdp.mechanisms.composed import Composed, PoissonSampled
+from ggdp.mechanisms.grid_noise import GridNoise, multiples_below
 from ggdp.mechanisms.spherical_noise import SphericalNoise
 
 
-def release(mechanism: AdditiveNoise | SphericalNoise, value: Any, *, rng: Rng | None = None) -> Any:
+def release(
+    mechanism: AdditiveNoise | GridNoise | SphericalNoise,
+    value: Any,
+    *,
+    rng: Rng | None = None,
+    exact: bool = True,
+) -> Any:
     """Return `value` plus independent noise on every number in it, as the same kind of object.
 
     Takes a number, a list or tuple, a NumPy array of any shape, or a pandas or polars Series or DataFrame of
     numbers. Integers become floats; float32 stays float32; index, names and columns are kept.
 
     The noise is that of `mechanism.noise`. That of `SphericalNoise` is one vector over all numbers of the
-    value, which must be as many as its dimension, drawn in doubles like all other noise here. That one record
-    moves `value` by at most `mechanism.sensitivity` is the caller's promise: nothing here can check it.
-    Index, column names, shape and the fact that a value was refused are not protected.
+    value, which must be as many as its dimension; it takes exact=False. That one record moves `value` by at
+    most `mechanism.sensitivity` is the caller's promise: nothing here can check it. Index, column names,
+    shape and the fact that a value was refused are not protected.
+
+    What leaves is a multiple of a grid: `mechanism.grid`, or if that is left out `grid_of` the noise, between
+    2^-11 and 2^-10 of its scale. Of an `AdditiveNoise` it is exactly, in law, the real number
+    value + noise rounded to the nearest multiple: rounding is post-processing, so every bound of the
+    accountant for the mechanism holds for the doubles that leave. Of a `GridNoise` it is the value on its own
+    grid plus noise of whole steps, whose law is the one that is accounted. Proofs: docs/exact-release.md.
 
     Guarantees:
-        1. Every number receives its own draw; nothing is returned when any number is refused.
+        1. Every number receives its own draw; nothing is drawn or returned when any number is refused.
         2. Without `rng`, the noise is a ChaCha20 keystream under a fresh key of the operating system.
-
-    What floating point means for privacy: the guarantee of an accountant is about real numbers. Noise
-    computed in doubles does not reach every double, and which ones it reaches depends on the value, so an
-    adversary who sees all 53 bits of the output can sometimes exclude a neighbour (Mironov 2012, "On
-    significance of the least significant bits for differential privacy"). No mechanism here closes that gap.
-    Rounding the output to a grid that is coarse beside the spacing of doubles (say, scale / 1000) is
-    post-processing, costs nothing in the guarantee and hides the low bits, but is no proof either.
+        3. The law of what leaves is known exactly. Which doubles can come out does not depend on the value.
 
     Args:
         mechanism: What is released. A sampled or composed mechanism is refused: release each step by itself.
-        value: The exact answer of the query.
+        value: The exact answer of the query, of at most `mechanism.dimension` numbers.
         rng: A NumPy generator or a `SecureGenerator`. Noise that others can reproduce is not private, and the
             states of NumPy's generators can be recovered from enough of their output: pass one for
             experiments, leave it out for real releases.
+        exact: False adds a double to a double, which is faster and NOT private in the strict sense: which
+            doubles can come out then depends on the value, and one output can exclude a neighbour with
+            certainty, whatever epsilon says (Mironov 2012). For simulations.
 
     Raises:
-        ValueError: The value is empty, not numeric, or not finite; the message says where.
+        ValueError: The value is empty, masked, not numeric, not finite, of more numbers than the mechanism
+            has, or so large that its own rounding would swallow the noise; the message says where.
 
     >>> from ggdp import Laplace
-    >>> release(AdditiveNoise(Laplace(scale=1.0)), [10, 20], rng=np.random.default_rng(1)) != [10, 20]
-    True
+    >>> counts = AdditiveNoise.histogram(Laplace(scale=1.0), grid=1)
+    >>> release(counts, [10, 20], rng=np.random.default_rng(1))
+    [10.0, 23.0]
     """
-    draw = mechanism.noise.sample_as if isinstance(mechanism, SphericalNoise) else _noise_of(mechanism).sample
+    _check(mechanism, exact)
     rng = generator_or_secure(rng)
-
-    def add_noise(exact: NDArray[np.float64]) -> NDArray[np.float64]:
-        return exact + draw(exact.shape, rng=rng)
-
     if tables.is_table(value):
-        return tables.transform(value, add_noise)
-    exact = arguments.finite_array("value", value)
-    noisy = add_noise(exact)
+        _refuse_coarse(mechanism, tables.float32_numbers(value), np.dtype(np.float32))
+        return tables.transform(value, lambda numbers: _noisy(mechanism, numbers, rng, exact))
+    if isinstance(value, np.ma.MaskedArray):
+        raise ValueError(
+            "value must not be a masked array: whether the numbers under the mask are private is not known; "
+            "give value.compressed(), or value.filled(...) with a public number"
+        )
+    numbers = arguments.finite_array("value", value)
+    if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind == "f":
+        _refuse_coarse(mechanism, numbers, value.dtype)
+    noisy = _noisy(mechanism, numbers, rng, exact)
     if isinstance(value, np.ndarray):
         return np.asarray(noisy, value.dtype if value.dtype == np.float32 else np.float64)
     if isinstance(value, tuple):
         return tuple(noisy.tolist())
     return noisy.tolist()  # a list for a list, a float for a number
+
+
+def grid_of(noise: GeneralizedGaussian) -> float:
+    """The grid on which `release` puts numbers with this noise: the power of two in (2^-11, 2^-10] scales.
+
+    >>> from ggdp import Laplace
+    >>> grid_of(Laplace(scale=1.0)) == 2.0**-10
+    True
+    """
+    return 2.0 ** (math.frexp(noise.scale)[1] - 11)
+
+
+def on_grid(
+    noise: GeneralizedGaussian, numbers: NDArray[np.float64], rng: Rng, grid: float | None = None
+) -> NDArray[np.int64]:
+    """The real numbers + noise, rounded to multiples of the grid, of exactly that law; as multiples.
+
+    Raises:
+        ValueError: a number, or the noise, does not fit the grid.
+    """
+    step = grid_of(noise) if grid is None else grid
+    multiples_below(numbers, step)  # refuses what is too large
+    exponent = math.frexp(step)[1] - 1
+    drawn = exact_sampler.rounded(noise.beta, noise.scale, exponent, numbers.ravel(), word_source(rng))
+    return drawn.reshape(numbers.shape)
 
 
 def generator_or_secure(rng: Rng | None) -> Rng:
@@ -78,7 +120,38 @@ def generator_or_secure(rng: Rng | None) -> Rng:
     return rng
 
 
-def _noise_of(mechanism: AdditiveNoise) -> GeneralizedGaussian:
+def _noisy(
+    mechanism: AdditiveNoise | GridNoise | SphericalNoise,
+    numbers: NDArray[np.float64],
+    rng: Rng,
+    exact: bool,
+) -> NDArray[np.float64]:
+    if isinstance(mechanism, SphericalNoise):
+        multiples_below(
+            numbers, grid_of(GeneralizedGaussian(2.0, mechanism.noise.scale))
+        )  # refuses the large
+        return numbers + mechanism.noise.sample_as(numbers.shape, rng=rng)
+    if numbers.size > mechanism.dimension:
+        raise ValueError(
+            f"value must hold at most {mechanism.dimension} numbers, the dimension of the mechanism, got "
+            f"{numbers.size}; say dimension={numbers.size} and in which norm the sensitivity is, or for "
+            "counts of which one record moves one take AdditiveNoise.histogram(noise)"
+        )
+    if isinstance(mechanism, GridNoise):
+        multiples = mechanism.multiples(numbers)
+        multiples += mechanism.noise.sample(numbers.shape, rng=rng)
+        step = mechanism.grid
+    elif exact:
+        step = grid_of(mechanism.noise) if mechanism.grid is None else mechanism.grid
+        multiples = on_grid(mechanism.noise, numbers, rng, step)
+    else:
+        multiples_below(numbers, grid_of(mechanism.noise))  # refuses what is too large here too
+        return numbers + mechanism.noise.sample(numbers.shape, rng=rng)
+    # Exact: a whole number of at most 53 bits, times a power of two.
+    return np.asarray(np.clip(multiples, -(2**53), 2**53) * step)
+
+
+def _check(mechanism: AdditiveNoise | GridNoise | SphericalNoise, exact: bool) -> None:
     if isinstance(mechanism, PoissonSampled):
         raise ValueError(
             "mechanism must be of type AdditiveNoise, got PoissonSampled; draw the sample of records "
@@ -89,5 +162,31 @@ def _noise_of(mechanism: AdditiveNoise) -> GeneralizedGaussian:
             "mechanism must be of type AdditiveNoise, got Composed; release adds the noise of one step, so "
             "call it once for each step of the composition"
         )
-    arguments.instance("mechanism", mechanism, AdditiveNoise)
-    return mechanism.noise
+    arguments.instance("mechanism", mechanism, (AdditiveNoise, GridNoise, SphericalNoise))
+    arguments.instance("exact", exact, bool)
+    if isinstance(mechanism, SphericalNoise):
+        if exact:
+            raise ValueError(
+                "exact must be False for SphericalNoise: its noise is added in doubles alone, which is not "
+                "private in the strict sense; AdditiveNoise with Gaussian noise is released exactly"
+            )
+        return
+    if not exact and (isinstance(mechanism, GridNoise) or mechanism.grid is not None):
+        raise ValueError("exact must not be False for a mechanism with a grid: floats keep to none")
+
+
+def _refuse_coarse(
+    mechanism: AdditiveNoise | GridNoise | SphericalNoise, numbers: NDArray[np.float64], dtype: np.dtype[Any]
+) -> None:
+    """Refuse numbers of a narrow type where its own steps are as long as the noise."""
+    if dtype.itemsize > 8:
+        raise ValueError(f"value must hold numbers of at most 64 bits, got {dtype}; round them to float64")
+    if dtype.itemsize == 8 or not numbers.size:
+        return
+    length = mechanism.noise.scale * (mechanism.grid if isinstance(mechanism, GridNoise) else 1.0)
+    largest = float(np.abs(numbers).max())
+    if float(np.spacing(np.asarray(largest, dtype=dtype))) > 0.5 * length:
+        raise ValueError(
+            f"value must lie where {dtype} numbers are closer than half the scale of the noise, {length:g}, "
+            f"got {largest:g}: the noise would be lost in their rounding; compute the query in float64"
+        )

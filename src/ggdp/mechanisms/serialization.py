@@ -6,23 +6,22 @@ kind ever changes its meaning; what this version does not know is refused, never
 """
 
 import math
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from ggdp import arguments
-from ggdp.distributions import GeneralizedGaussian, SphericalGeneralizedGaussian
+from ggdp.distributions import DiscreteGeneralizedGaussian, GeneralizedGaussian, SphericalGeneralizedGaussian
 from ggdp.mechanisms.additive_noise import AdditiveNoise
-from ggdp.mechanisms.composed import Composed
-from ggdp.mechanisms.custom import CustomMechanism
-from ggdp.mechanisms.gaussian_mixture import GaussianMixtureNoise
-from ggdp.mechanisms.outcomes import OutcomeProbabilities
-from ggdp.mechanisms.poisson_sampled import PoissonSampled
+from ggdp.mechanisms.composed import Composed, PoissonSampled
+from ggdp.mechanisms.custom import CustomMechanism, GaussianMixtureNoise, OutcomeProbabilities
+from ggdp.mechanisms.grid_noise import GridNoise
 from ggdp.mechanisms.spherical_noise import SphericalNoise
 
 VERSION = 1
 _DEEPEST = 100  # compositions inside one another; `to_dict` writes one
 
 Mechanism = AdditiveNoise | PoissonSampled | Composed | CustomMechanism
-M = TypeVar("M", bound=Mechanism)
+M = TypeVar("M")
 
 
 def to_dict(mechanism: Mechanism) -> dict[str, Any]:
@@ -61,6 +60,9 @@ def from_dict_as(kind: type[M], data: dict[str, Any]) -> M:
 
 def _describe(mechanism: Mechanism) -> dict[str, Any]:
     match mechanism:
+        case AdditiveNoise(grid=float(grid)):
+            plain = _describe(replace(mechanism, grid=None))
+            return {"kind": "rounded-noise", "mechanism": plain, "grid": grid}
         case AdditiveNoise(dimension=1, shift=None):
             return {"kind": "additive-noise", **_noise_and_norm(mechanism)}
         case AdditiveNoise(dimension=dimension, shift=shift):
@@ -97,6 +99,19 @@ def _describe(mechanism: Mechanism) -> dict[str, Any]:
                 "dimension": noise.dimension,
                 "sensitivity": mechanism.sensitivity,
             }
+        case GridNoise(noise=discrete):
+            return {
+                "kind": "grid-noise",
+                "noise": {
+                    "kind": "discrete-generalized-gaussian",
+                    "beta": discrete.beta,
+                    "scale": discrete.scale,
+                },
+                "sensitivity": mechanism.sensitivity,
+                "grid": mechanism.grid,
+                "dimension": _finite_or_inf(mechanism.dimension),
+                "on_grid": mechanism.on_grid,
+            }
         case _:
             arguments.instance(
                 "mechanism", mechanism, (AdditiveNoise, PoissonSampled, Composed, CustomMechanism)
@@ -104,7 +119,7 @@ def _describe(mechanism: Mechanism) -> dict[str, Any]:
             raise ValueError(
                 "mechanism must be plain data to be written down, got one described by functions or by a "
                 f"class of your own, {type(mechanism).__name__}, which lives in memory; "
-                "OutcomeProbabilities, GaussianMixtureNoise and SphericalNoise are plain data"
+                "OutcomeProbabilities, GaussianMixtureNoise, GridNoise and SphericalNoise are plain data"
             )
 
 
@@ -125,6 +140,12 @@ def _build(data: dict[str, Any], levels: int) -> Mechanism:
             _only(data, "noise", "sensitivity", "norm", "dimension", "shift")
             dimension, shift = _number_or_inf(_field(data, "dimension")), _field(data, "shift")
             return AdditiveNoise(*_read_noise_and_norm(data), dimension=dimension, shift=shift)
+        case "rounded-noise":
+            _only(data, "mechanism", "grid")
+            plain = _build(_field(data, "mechanism"), levels - 1)
+            if not isinstance(plain, AdditiveNoise) or plain.grid is not None:
+                raise ValueError("mechanism of kind 'rounded-noise' must be additive-noise or vector-noise")
+            return replace(plain, grid=_field(data, "grid"))
         case "poisson-sampled":
             _only(data, "mechanism", "rate")
             inner = _build(_field(data, "mechanism"), levels - 1)
@@ -143,6 +164,16 @@ def _build(data: dict[str, Any], levels: int) -> Mechanism:
             beta, scale, dimension = (_field(data, name) for name in ("beta", "scale", "dimension"))
             law = SphericalGeneralizedGaussian(beta, scale, dimension)
             return SphericalNoise(law, _field(data, "sensitivity"))
+        case "grid-noise":
+            _only(data, "noise", "sensitivity", "grid", "dimension", "on_grid")
+            kind = "discrete-generalized-gaussian"
+            return GridNoise(
+                DiscreteGeneralizedGaussian(*_noise_fields(_field(data, "noise"), kind)),
+                _field(data, "sensitivity"),
+                _field(data, "grid"),
+                _number_or_inf(_field(data, "dimension")),
+                _field(data, "on_grid"),
+            )
         case "composed":
             _only(data, "parts")
             parts = _field(data, "parts")
@@ -157,10 +188,12 @@ def _build(data: dict[str, Any], levels: int) -> Mechanism:
 _KINDS = (
     "additive-noise",
     "vector-noise",
+    "rounded-noise",
     "poisson-sampled",
     "composed",
     "outcome-probabilities",
     "gaussian-mixture-noise",
+    "grid-noise",
     "spherical-noise",
 )
 
@@ -194,11 +227,15 @@ def _number_or_inf(value: Any) -> Any:
 
 
 def _noise(data: dict[str, Any]) -> GeneralizedGaussian:
+    return GeneralizedGaussian(*_noise_fields(data, "generalized-gaussian"))
+
+
+def _noise_fields(data: dict[str, Any], wanted: str) -> tuple[Any, Any]:
     kind = _field(data, "kind")
-    if kind != "generalized-gaussian":
-        raise ValueError(f"kind of noise must be generalized-gaussian, got {kind!r}")
+    if kind != wanted:
+        raise ValueError(f"kind of noise must be {wanted}, got {kind!r}")
     _only(data, "beta", "scale")
-    return GeneralizedGaussian(beta=_field(data, "beta"), scale=_field(data, "scale"))
+    return _field(data, "beta"), _field(data, "scale")
 
 
 def _field(data: dict[str, Any], name: str) -> Any:

@@ -38,6 +38,14 @@ def transform(table: Any, function: Transform) -> Any:
     return _pandas_like(library, table, series, noisy)
 
 
+def float32_numbers(table: Any) -> NDArray[np.float64]:
+    """The numbers of those columns that hold them in 32 bits, in one row."""
+    library = _library_of(table)
+    series = [table] if isinstance(table, library.Series) else _columns(table)
+    narrow = [_numbers(column).ravel() for column in series if "float32" in str(column.dtype).lower()]
+    return np.concatenate([np.empty(0), *narrow])
+
+
 def _library_of(value: Any) -> Any:
     for name in ("pandas", "polars"):
         library = sys.modules.get(name)
@@ -67,7 +75,10 @@ def _numbers(column: Any) -> NDArray[np.float64]:
         numbers = column.to_numpy(dtype=np.float64, na_value=np.nan)
     else:
         numbers = column.cast(sys.modules["polars"].Float64).to_numpy()
-    return arguments.finite_array(name, numbers)
+    found = arguments.finite_array(name, numbers)
+    if "int" in str(column.dtype).lower() and np.any(np.abs(found) >= 2.0**53):
+        raise ValueError(f"{name} must hold whole numbers below 2^53, which doubles have exactly")
+    return found
 
 
 def _is_numeric(column: Any) -> bool:

@@ -70,8 +70,8 @@ class Cells:
         if rate == 1.0:
             return self
         keep = 1.0 - rate
-        low = _mixed(self.loss_low, rate)
-        high = _mixed(self.loss_high, rate)
+        low = mixed(self.loss_low, rate)
+        high = mixed(self.loss_high, rate)
         slack = 8.0 * UNIT_ROUNDOFF
         return Cells(
             (keep * self.q_low + rate * self.p_low) * (1.0 - slack),
@@ -145,7 +145,7 @@ def _pruned(atoms: Atoms) -> Atoms:
     return Atoms(atoms.loss[:kept], atoms.mass[:kept], atoms.infinite + beyond)
 
 
-def _mixed(loss: Array, rate: float) -> Array:
+def mixed(loss: Array, rate: float) -> Array:
     """log(1 - rate + rate e^loss), also at infinite losses."""
     arguments.real("rate", rate, above=0.0, most=1.0)
     small = np.log1p(rate * np.expm1(np.minimum(loss, _LARGE)))

@@ -10,7 +10,7 @@ datasets; the accountant composes dominating pairs in place of the release (docs
 | `PrivacyGuarantee` | two outcomes of losses +-epsilon, one of infinite loss | Kairouz, Oh, Viswanath 2015 |
 | `BoundedRange` | losses spread over [-epsilon, epsilon] | below |
 | `RandomizedResponse` | the answer itself | its law is known for every record |
-| `DiscreteLaplaceNoise`, `DiscreteGaussianNoise` | two integers at the largest distance | below |
+| `DiscreteLaplaceNoise`, `DiscreteGaussianNoise`, `GridNoise` | integers at the largest distance | below |
 | `GaussianMixtureShift` | as described | it is part of the description |
 
 *Bounded range* (the exponential mechanism). On neighbouring datasets the loss log P/Q lies in an interval
@@ -36,9 +36,11 @@ from typing import TypeVar
 import numpy as np
 
 from ggdp import arguments
+from ggdp.distributions import DiscreteGeneralizedGaussian
+from ggdp.distributions.exact_power import power_of_ratio
 from ggdp.mechanisms.custom import CustomMechanism
 from ggdp.numerics import UNIT_ROUNDOFF, Array
-from ggdp.privacy_loss.cells import Cells
+from ggdp.privacy_loss.cells import Cells, mixed
 from ggdp.privacy_loss.custom import cells_of, density_cells
 from ggdp.privacy_loss.density import Density, Mixture
 
@@ -48,6 +50,8 @@ _MOST_CELLS = 1 << 17
 _RANGE_CELLS = 1 << 15
 _TAIL_STDS = 26.0  # e^(-26^2 / 2) is below 1e-146
 _TAIL_MASS = 1e-140
+_TAIL_EXPONENT = 340.0  # e^-340 is below 1e-147
+_MOST_LISTED = 1 << 22
 
 M = TypeVar("M", bound=CustomMechanism)
 
@@ -263,15 +267,51 @@ def _(mechanism: DiscreteGaussianNoise) -> Cells:
     sigma, distance = mechanism.sigma, mechanism.sensitivity
     reach = math.ceil(_TAIL_STDS * sigma) + 1
     noise = np.arange(-reach, reach + distance + 1.0)
-    weight = np.exp(-0.5 * (noise / sigma) ** 2)
+    exponent = 0.5 * (noise / sigma) ** 2
+    weight = np.exp(-exponent)
     q = weight / float(weight.sum())
     loss = (noise - 0.5 * distance) * distance / sigma**2
-    body = _blocks(q, loss, _loose(0.5 * (noise / sigma) ** 2))
+    return _with_tails(_blocks(q, loss, _loose(exponent)))
+
+
+def grid_cells(
+    noise: DiscreteGeneralizedGaussian, distance: int, *, replaced_at: float | None = None
+) -> Cells:
+    """The noise moved by `distance` steps against the noise; or a record replaced that is sampled so often.
+
+    Raises:
+        ValueError: the noise reaches too many integers to be listed.
+    """
+    if noise.beta == 1.0 and replaced_at is None:
+        return cells_of(DiscreteLaplaceNoise(1.0 / noise.scale, distance))
+    reach = math.ceil(noise.scale * _TAIL_EXPONENT ** (1.0 / noise.beta)) + 1
+    if 2 * reach + 2 * distance > _MOST_LISTED:
+        raise ValueError(
+            f"scale must be so small that the noise lies within {_MOST_LISTED} steps, to be accounted, got "
+            f"{noise.scale:g} steps, of which it takes {2 * reach + 2 * distance}; take a coarser grid"
+        )
+    low = -reach if replaced_at is None else -reach - distance
+    outcome = np.arange(low, reach + distance + 1.0)
+    here, moved, back = (
+        power_of_ratio(np.abs(outcome - by), noise.scale, noise.beta) for by in (0.0, distance, -distance)
+    )
+    with np.errstate(under="ignore"):
+        weight = np.exp(-here)
+        q, loss, doubt = weight / float(weight.sum()), here - moved, here + moved
+        if replaced_at is not None:
+            q = (1.0 - replaced_at) * q + replaced_at * np.exp(-back) / float(weight.sum())
+            loss = mixed(here - moved, replaced_at) - mixed(here - back, replaced_at)
+            doubt, here = here + np.maximum(moved, back) + 2.0, np.maximum(here, back)
+    return _with_tails(_blocks(q, loss, _loose(here), 16.0 * UNIT_ROUNDOFF * doubt))
+
+
+def _with_tails(body: Cells) -> Cells:
+    """One cell more for both tails, of hardly any mass and of any loss."""
     sides = (
         (body.p_low, body.p_high, 0.0, _TAIL_MASS),
         (body.q_low, body.q_high, 0.0, _TAIL_MASS),
         (body.loss_low, body.loss_high, -math.inf, math.inf),
-    )  # and one cell more for both tails, of hardly any mass and of any loss
+    )
     return Cells(
         *(
             np.append(side, end)
@@ -323,15 +363,15 @@ def _bounded(mass: Array, error: Array | float) -> tuple[Array, Array]:
     return np.where(small, 0.0, mass * (1.0 - error)), np.where(small, _NEGLIGIBLE, mass * (1.0 + error))
 
 
-def _blocks(q: Array, loss: Array, error: Array | float) -> Cells:
+def _blocks(q: Array, loss: Array, error: Array | float, loss_slack: Array | float = 0.0) -> Cells:
     """Integers by increasing loss, P being Q backwards; neighbours are put together to make few cells."""
     starts = np.arange(0, len(loss), -(-len(loss) // _MOST_CELLS))
     p, p_error = q[::-1], np.asarray(error)[::-1]
     return _outcomes(
         np.add.reduceat(p, starts),
         np.add.reduceat(q, starts),
-        loss[starts],
+        (loss - loss_slack)[starts],
         np.maximum.reduceat(np.asarray(error), starts),
         p_error=np.maximum.reduceat(p_error, starts),
-        loss_high=loss[np.append(starts[1:], len(loss)) - 1],
+        loss_high=(loss + loss_slack)[np.append(starts[1:], len(loss)) - 1],
     )

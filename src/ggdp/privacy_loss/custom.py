@@ -27,9 +27,8 @@ import numpy as np
 
 from ggdp import arguments
 from ggdp.distributions import GeneralizedGaussian
-from ggdp.mechanisms.custom import CustomMechanism
-from ggdp.mechanisms.gaussian_mixture import GaussianMixtureNoise
-from ggdp.mechanisms.outcomes import OutcomeProbabilities
+from ggdp.mechanisms.custom import CustomMechanism, GaussianMixtureNoise, OutcomeProbabilities
+from ggdp.mechanisms.grid_noise import GridNoise, GridReplacement
 from ggdp.mechanisms.spherical_noise import SphericalNoise
 from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.cells import Cells, vector_cells
@@ -214,6 +213,20 @@ def _(mechanism: DensityNoise) -> Cells:
 def _(mechanism: GaussianMixtureNoise) -> Cells:
     densities = tuple(_gaussian(mean, std) for mean, std in zip(mechanism.means, mechanism.stds, strict=True))
     return cells_of(DensityNoise(Mixture(mechanism.weights, densities), shift=mechanism.shift))
+
+
+@cells_of.register
+def _(mechanism: GridNoise) -> Cells:
+    from ggdp.privacy_loss import classical
+
+    return classical.grid_cells(mechanism.noise, mechanism.steps)
+
+
+@cells_of.register
+def _(mechanism: GridReplacement) -> Cells:
+    from ggdp.privacy_loss import classical
+
+    return classical.grid_cells(mechanism.noise, mechanism.steps, replaced_at=mechanism.rate)
 
 
 def _gaussian(mean: float, std: float) -> Density:

@@ -65,6 +65,13 @@ def far_side(pair: ShiftPair, t: Array) -> HockeyStick:
     return _sharpened(_half_line(pair, t, z, residual, -1.0), pair.reverse, -t, np.exp(np.minimum(t, _LARGE)))
 
 
+def beyond(pair: ShiftPair, t: Array, cut: float) -> HockeyStick:
+    """delta(t) of both laws restricted to noise beyond a cut; needs a loss that is not negative there."""
+    z, residual = thresholds(pair, t)
+    early = z < cut
+    return _half_line(pair, t, np.where(early, cut, z), np.where(early, 0.0, residual), 1.0)
+
+
 def _sharpened(stick: HockeyStick, pair: ShiftPair, t: Array, factor: Array | float) -> HockeyStick:
     """Laplace noise keeps its relative accuracy up to the largest loss s, where delta vanishes.
 

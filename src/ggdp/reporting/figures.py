@@ -83,6 +83,32 @@ def curve_figure(results: Sequence[Mapping[str, Any]]) -> "Figure":
     return figure
 
 
+def trade_off_figure(results: Sequence[Mapping[str, Any]]) -> "Figure":
+    """Draw the smallest false-negative rate against the false-positive rate, a line for each `risk_record`.
+
+    On the right the same as detections, on logarithmic axes, where attacks with few false alarms are seen.
+    """
+    figure, (linear, logarithmic) = canvas.panels(2)
+    for result, style in zip(results, canvas.styles_of([one["beta"] for one in results]), strict=True):
+        rates = [point["false_positive_rate"] for point in result["trade_off"]]
+        missed = [point["false_negative_rate"]["lower"] for point in result["trade_off"]]
+        linear.plot([0.0, *rates, 1.0], [missed[0], *missed, 0.0], **style)
+        logarithmic.plot(rates, [1.0 - one for one in missed], **style)
+    linear.plot([0.0, 1.0], [1.0, 0.0], color="#7f7f7f", linestyle=":", label="blind guessing")
+    logarithmic.plot([1e-6, 1.0], [1e-6, 1.0], color="#7f7f7f", linestyle=":")
+    logarithmic.set_xscale("log")
+    logarithmic.set_yscale("log")
+    for axes in (linear, logarithmic):
+        axes.set_xlabel("false-positive rate (probability)")
+    linear.set_ylabel("least false-negative rate (probability)")
+    logarithmic.set_ylabel("most true positives (probability)")
+    linear.legend(frameon=False, fontsize="small")
+    first = results[0]
+    steps = "1 step" if first["steps"] == 1 else f"{first['steps']} steps"
+    _name(linear, f"{steps}, sampling rate {first['rate']:g}, neighbours: {first['adjacency']}")
+    return figure
+
+
 def outlier_figure(records: Sequence[tuple[str, Mapping[str, Any]]]) -> "Figure":
     """Draw P(|noise| > threshold) against beta; a dot marks the least, lines mark Laplace and Gaussian.
 

@@ -11,14 +11,14 @@ read, and refuses a damaged one by its name.
 
 import decimal
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ggdp import __version__, arguments
-from ggdp.accounting import Bounds
+from ggdp.accounting import AttackSuccess, Bounds, GaussianPrivacy
 from ggdp.calibration import Calibrated, run_of
 from ggdp.distributions import GeneralizedGaussian
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Mechanism
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 SEED_CAVEAT = "noise from a seed can be removed by whoever knows or guesses it: this output is not private"
 _NUM_BINS = 40  # of the histograms of an audit's scores
-_MOST = {"epsilon": math.inf, "delta": 1.0}
+_MOST = {"epsilon": math.inf, "mu": math.inf}  # all other bounded numbers are probabilities
 
 
 def rounded_up(number: float, digits: int = 10) -> str:
@@ -127,6 +127,47 @@ def curve_record(run: Run, deltas: list[float], answers: list[Bounds]) -> dict[s
     return {"curve": points, **run.to_dict()}
 
 
+def risk_record(
+    run: Run,
+    attacks: Sequence[AttackSuccess],
+    curve: Sequence[tuple[float, Bounds]],
+    gaussian: GaussianPrivacy,
+    epsilon: Bounds,
+    delta: float,
+) -> dict[str, Any]:
+    """What attackers can achieve against a run, at one prior and several false positive rates.
+
+    Args:
+        run: the run.
+        attacks: one for each false positive rate; at least one.
+        curve: false positive rates, and bounds of the false negative rate at each.
+        gaussian: mu and the regret.
+        epsilon: bounds at `delta`.
+        delta: where epsilon was asked.
+    """
+    return {
+        "attacks": [
+            {
+                "false_positive_rate": one.false_positive_rate,
+                "true_positive_rate": bounds_record(one.true_positive_rate),
+                "posterior": bounds_record(one.posterior),
+            }
+            for one in attacks
+        ],
+        "advantage": bounds_record(attacks[0].advantage),
+        "prior": attacks[0].prior,
+        "bayes_accuracy": bounds_record(attacks[0].bayes_accuracy),
+        "mu": bounds_record(gaussian.mu),
+        "regret": bounds_record(gaussian.regret),
+        "least_delta": gaussian.least_delta,
+        "trade_off": [
+            {"false_positive_rate": rate, "false_negative_rate": bounds_record(found)}
+            for rate, found in curve
+        ],
+        **epsilon_record(run, delta, epsilon),
+    }
+
+
 def calibration_record(found: Calibrated, epsilon: float, adjacency: Adjacency) -> dict[str, Any]:
     """What a calibration found, the epsilon it was asked for, and the epsilon it achieves."""
     run = Run(found.step, found.rate, found.steps, adjacency)
@@ -210,7 +251,7 @@ def _check_record(checked: "NoiseCheck") -> dict[str, Any]:
     return {
         "passed": checked.passed,
         "level": checked.level,
-        "steps": checked.num_steps,
+        "steps": checked.steps,
         "values": checked.num_values,
         "tests": [{"name": one.name, "p_value": one.p_value, "where": one.where} for one in checked.tests],
     }
@@ -322,11 +363,11 @@ class Fields:
         return Adjacency(value)
 
     def bounds(self, name: str) -> CertifiedNumber:
-        """Bounds of epsilon or of delta, as `bounds_record` wrote them."""
+        """Bounds of epsilon, of delta or of a risk, as `bounds_record` wrote them."""
         bounds = self.inside(name)
         if "upper" in bounds and not bounds.holds("upper"):  # an infinite bound is written as null
             return CertifiedNumber(name, None)
-        upper = bounds.real("upper", least=0.0, most=_MOST[name])
+        upper = bounds.real("upper", least=0.0, most=_MOST.get(name, 1.0))
         lower = bounds.real("lower", most=upper)
         estimate = bounds.real("estimate", least=lower, most=upper) if bounds.holds("estimate") else None
         return CertifiedNumber(name, upper, lower, estimate)

@@ -13,7 +13,7 @@ from functools import partial
 from ggdp.distributions import GeneralizedGaussian
 from ggdp.mechanisms import Adjacency
 from ggdp.reporting import figures
-from ggdp.reporting.guarantee import Guarantee, one_pair
+from ggdp.reporting.guarantee import Guarantee, one_pair, risk_sentences
 from ggdp.reporting.pages import NO_BOUND, SEEDED, Picture, Report
 from ggdp.reporting.records import CertifiedNumber, Fields, Run, norm_in_words, rounded_up
 from ggdp.reporting.training_report import audit_report, training_report
@@ -149,6 +149,39 @@ def _proved_of_curve(bounds: Sequence[CertifiedNumber], methods: Sequence[str]) 
         f"(method: {', '.join(sorted(named))}); upper and lower bounds are at most {max(widths):.2g} apart.",
         *(without if missing else ()),
     )
+
+
+def risk_report(result: Fields) -> Report:
+    """A result of `risk`: what attackers can achieve, and epsilon after it."""
+    run, epsilon, promise = _certified(result)
+    for point in result.listed("trade_off"):
+        point.real("false_positive_rate", above=0.0, most=1.0)
+        point.inside("false_negative_rate").real("lower", least=0.0, most=1.0)
+    if promise is not None and run.adjacency is not Adjacency.ADD:  # there the positive has no record
+        promise = replace(promise, detections=tuple(_detections(result)))
+    drawn = partial(figures.trade_off_figure, [result.content])
+    return Report(
+        title=f"Risk of a run of noisy steps, beta = {run.step.noise.beta:g}",
+        guarantee=promise,
+        settings=_settings_of(run),
+        proved=(*risk_sentences(result), *epsilon.proved(result.text("method"))),
+        estimated=(_taken_on_trust(run),),
+        pictures=((drawn, "The trade-off curve: no attacker's error rates lie below it."),),
+    )
+
+
+def _detections(result: Fields) -> list[tuple[float, float]]:
+    """Certified pairs (false positive rate, most detections) of a result of `risk`."""
+    found = []
+    for attack in result.listed("attacks"):
+        most = attack.bounds("true_positive_rate").upper
+        if most is not None:
+            found.append((attack.real("false_positive_rate", above=0.0, most=1.0), most))
+    for point in result.listed("trade_off"):
+        missed = point.bounds("false_negative_rate").lower
+        rate = point.real("false_positive_rate", above=0.0, most=1.0)
+        found.append((rate, min(math.nextafter(1.0 - missed, 2.0), 1.0)))
+    return found
 
 
 def _settings_of(run: Run) -> dict[str, str]:
@@ -335,6 +368,7 @@ _READERS: dict[str, Callable[[Fields], Report]] = {
     "delta": delta_report,
     "calibrate": calibration_report,
     "curve": curve_report,
+    "risk": risk_report,
     "pate": pate_report,
     "train": training_report,
     "audit": audit_report,

@@ -20,7 +20,7 @@ from ggdp.calibration.target import Target, solve
 from ggdp.distributions import GeneralizedGaussian
 from ggdp.distributions.generalized_gaussian import Rng
 from ggdp.mechanisms import Adjacency, Composed, Mechanism
-from ggdp.mechanisms.release import generator_or_secure
+from ggdp.mechanisms.release import generator_or_secure, grid_of, on_grid
 from ggdp.numerics import Array
 from ggdp.privacy_loss.dominating import NOISE_MULTIPLIER
 from ggdp.search import LogAxis
@@ -180,7 +180,8 @@ class ConfidentGGNMax:
         """Label the queries in order; after `most_answers` answers the rest is neither checked nor shown."""
         most = _most_answers(most_answers, votes)
         rng = generator_or_secure(rng)
-        noisy_largest = votes.counts.max(axis=1) + self.threshold_noise.sample(votes.num_queries, rng=rng)
+        largest, step = votes.counts.max(axis=1).astype(np.float64), grid_of(self.threshold_noise)
+        noisy_largest = on_grid(self.threshold_noise, largest, rng, step) * step
         passed = np.flatnonzero(noisy_largest >= self.threshold)[:most]
         labels = np.full(votes.num_queries, ABSTAINED, dtype=np.int64)
         if len(passed):

@@ -16,7 +16,7 @@ from ggdp.accounting import epsilon as epsilon_of
 from ggdp.distributions import GeneralizedGaussian
 from ggdp.distributions.generalized_gaussian import Rng
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, Mechanism
-from ggdp.mechanisms.release import generator_or_secure
+from ggdp.mechanisms.release import generator_or_secure, on_grid
 from ggdp.numerics import Array
 
 _CHUNK = 1 << 20
@@ -24,7 +24,7 @@ _CHUNK = 1 << 20
 
 
 def noisy_argmax(
-    counts: ArrayLike, noise: GeneralizedGaussian, *, rng: Rng | None = None
+    counts: ArrayLike, noise: GeneralizedGaussian, *, rng: Rng | None = None, exact: bool = True
 ) -> int | NDArray[np.int64]:
     """The index of the largest count after noise: an int for one histogram, an array for [queries, classes].
 
@@ -32,27 +32,44 @@ def noisy_argmax(
     (post-processing): when neighbours add or remove one voter, one count moves by one, a one-coordinate
     shift; when a voter changes its vote, two counts move by one, which costs as much as two such releases.
 
-    Ties among the exact counts are broken by the noise; the noise is continuous, so noisy ties have
-    probability zero. With a single class the answer is 0 and says nothing.
+    The noisy counts are rounded to the grid of `release`, 2^-10 of the noise's scale or finer, and have
+    exactly the law of real numbers so rounded. Those that tie for the largest are equally likely to win. Both
+    are post-processing, so that what is said of real noisy counts holds. With a single class the answer is 0
+    and says nothing.
 
     Args:
         counts: Votes for each class, shape [classes] or [queries, classes]; finite.
         noise: The law of the noise on each count.
         rng: A NumPy generator or a `SecureGenerator`; when omitted, a fresh one that nobody can predict.
+        exact: False adds doubles to doubles, which is faster, for simulations; see `release`.
 
     >>> from ggdp import Laplace
     >>> noisy_argmax([3, 1000, 5], Laplace(scale=1.0), rng=np.random.default_rng(1))
     1
     """
     arguments.instance("noise", noise, GeneralizedGaussian)
+    arguments.instance("exact", exact, bool)
     batch = histograms_from("counts", counts)
     rng = generator_or_secure(rng)
     winners = np.empty(len(batch), dtype=np.int64)
     rows = max(1, _CHUNK // batch.shape[1])
     for start in range(0, len(batch), rows):
         chunk = batch[start : start + rows]
-        winners[start : start + rows] = np.argmax(chunk + noise.sample(chunk.shape, rng=rng), axis=1)
+        if exact:
+            winners[start : start + rows] = _fair_argmax(on_grid(noise, chunk, rng), rng)
+        else:
+            winners[start : start + rows] = np.argmax(chunk + noise.sample(chunk.shape, rng=rng), axis=1)
     return int(winners[0]) if np.ndim(counts) == 1 else winners
+
+
+def _fair_argmax(noisy: NDArray[np.int64], rng: Rng) -> NDArray[np.int64]:
+    """The index of the largest number of each row; among several of them each is equally likely."""
+    largest = noisy == noisy.max(axis=1, keepdims=True)
+    winners = np.asarray(np.argmax(largest, axis=1), dtype=np.int64)
+    for row in np.flatnonzero(largest.sum(axis=1) > 1).tolist():
+        tied = np.flatnonzero(largest[row])
+        winners[row] = tied[int(rng.integers(len(tied)))]
+    return winners
 
 
 def histograms_from(name: str, counts: ArrayLike) -> Array:

@@ -98,8 +98,6 @@ def audit(
     model: nn.Module,
     optimizer: Optimizer,
     data_loader: DataLoader[Any],
-    noise: Any,
-    clip_norm: float,
     *,
     train: Train | None = None,
     method: str = "one-run",
@@ -119,8 +117,6 @@ def audit(
         model: as `make_private` takes it, before it is made private.
         optimizer: of the model, likewise.
         data_loader: of the training set, likewise.
-        noise: as `make_private` takes it.
-        clip_norm: likewise.
         train: a function of `Private` that trains with it, as your own loop does. If left out: gradient
             descent on batches (inputs, label) with the cross-entropy, to the end of the plan.
         method: "one-run": all canaries in one run, no assumption, weak at a delta above some 1e-4.
@@ -131,7 +127,7 @@ def audit(
         confidence: of the lower bound, in [0.5, 1).
         audit_delta: at which epsilons are compared; the plan's own delta if left out.
         generator: for tests and repetition only; left out, everything is unpredictable.
-        **settings: further arguments of `make_private`.
+        **settings: the other arguments of `make_private`: `beta`, `clip_norm`, `delta` and so on.
 
     Raises:
         ValueError: an argument is out of range, or `make_private` refuses the run.
@@ -147,9 +143,7 @@ def audit(
         delta = arguments.real("audit_delta", audit_delta, above=0.0, most=0.5)
     if generator is not None:
         arguments.instance("generator", generator, torch.Generator)
-    recipe = Recipe(
-        model, optimizer, data_loader, {**settings, "noise": noise, "clip_norm": clip_norm}, train
-    )
+    recipe = Recipe(model, optimizer, data_loader, settings, train)
     coins = np.random.default_rng(_seed(generator))
     attacked = _repeated if method == "repeated-runs" else _at_once
     private, included, scores = attacked(recipe, num_canaries, coins, generator)
@@ -165,7 +159,7 @@ def audit(
         certified=private.accountant.epsilon(delta=delta),
         method=method,
         plan=private.plan,
-        steps=private.optimizer.num_steps,
+        steps=private.optimizer.steps,
         included=included,
         scores=found.scores,
     )
@@ -200,7 +194,7 @@ def _repeated(
         scores.append(adversary.scores)
         if longest is None:
             recipe = recipe.with_settings(noise=private.plan.noise)
-        if longest is None or private.optimizer.num_steps > longest.optimizer.num_steps:
+        if longest is None or private.optimizer.steps > longest.optimizer.steps:
             longest = private  # a loop may stop early; the claim is that of the longest run
     fewest = min(len(found) for found in scores)
     if longest is None:

@@ -123,7 +123,7 @@ class Recipe:
         _watch(private, audited, seen, on_step)
         with contextlib.suppress(Enough):
             (self.train or classify)(private)
-        if private.optimizer.num_steps == 0:
+        if private.optimizer.steps == 0:
             raise ValueError(
                 "train must take at least one step of private.optimizer over private.data_loader, it took "
                 "none; loop over the data_loader and call optimizer.step()"
@@ -132,7 +132,7 @@ class Recipe:
 
     def with_settings(self, *, noise: GeneralizedGaussian, **settings: Any) -> "Recipe":
         """The same with this noise, without a budget, and with other settings of the sampler."""
-        asked = ["target_epsilon", "scale", "noise_multiplier", "max_epsilon"]
+        asked = ["beta", "target_epsilon", "scale", "noise_multiplier", "max_epsilon"]
         asked += ["batch_size"] * ("rate" in settings) + ["epochs"] * ("steps" in settings)
         kept = {name: value for name, value in self.settings.items() if name not in asked}
         return replace(self, settings={**kept, "noise": noise, **settings})
@@ -153,7 +153,7 @@ class Enough(Exception):
 def classify(private: Private) -> None:
     """Train to the end of the plan, or of the budget, on batches (inputs, label) with the cross-entropy."""
     with contextlib.suppress(BudgetExceededError):
-        take_steps(private, private.plan.steps - private.optimizer.num_steps)
+        take_steps(private, private.plan.steps - private.optimizer.steps)
 
 
 class CanaryModel(nn.Module):
@@ -312,9 +312,9 @@ def _watch(
     named = [(name, tensor) for name, tensor in model.named_parameters() if tensor.requires_grad]
 
     def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
-        before = self.num_steps
+        before = self.steps
         result = step(*args, **kwargs)
-        if self.num_steps != before:
+        if self.steps != before:
             means = {name: tensor.grad for name, tensor in named if tensor.grad is not None}
             drawn = torch.cat(loader.drawn).cpu().numpy() if loader.drawn else np.empty(0, np.int64)
             loader.drawn.clear()

@@ -127,7 +127,7 @@ class Checkpoint:
             "finished": finished,
             "plan": self._plan,
             "ledger": private.accountant.state_dict(),
-            "num_steps": private.optimizer.num_steps,
+            "steps": private.optimizer.steps,
             "model": private.model.state_dict(),
             "optimizer": private.optimizer.state_dict(),
             "kept": {name: each.state_dict() for name, each in self.kept.items()},
@@ -161,17 +161,17 @@ class Checkpoint:
         if state.get("finished") is not False:
             raise CheckpointError(f"{path} is of a finished run; make a new plan to go on from its model")
         try:
-            num_steps, epoch_end = (
+            steps, epoch_end = (
                 arguments.whole(name, state[name], least=0, most=private.plan.steps)
-                for name in ("num_steps", "epoch_end")
+                for name in ("steps", "epoch_end")
             )
             progress = Progress(_rows(state["rows"]), state["best"], float(state["seconds"]), epoch_end)
-            charged = self._charged([ledger["ledger"], state["ledger"]], num_steps)
+            charged = self._charged([ledger["ledger"], state["ledger"]], steps)
             self._load(state)
         except Exception as error:
             raise CheckpointError(f"{path} does not fit this run: {_first_line(error)}") from None
         private.accountant.load_state_dict(charged)
-        private.optimizer.num_steps = num_steps
+        private.optimizer.steps = steps
         private.randomness.renew()
         return progress
 
@@ -192,11 +192,11 @@ class Checkpoint:
         _check_kind(ledger, self._plan, path)
         return ledger, self._path(_CHECKPOINT).read_bytes()
 
-    def _charged(self, ledgers: list[dict[str, Any]], num_steps: int) -> dict[str, Any]:
+    def _charged(self, ledgers: list[dict[str, Any]], steps: int) -> dict[str, Any]:
         """A ledger that holds no less of any mechanism than one of those given, and the model's steps."""
         plan, least = self.private.plan, self.private.plan.ledger()
-        if num_steps:
-            least.step(plan.step, num_steps)
+        if steps:
+            least.step(plan.step, steps)
         counts: dict[Any, int] = {}
         for each in [*ledgers, least.state_dict()]:
             mechanism = Accountant.from_state_dict(each).mechanism
@@ -290,7 +290,7 @@ class Keeper:
         wanted = self._save_every / _BLOCKS_PER_SAVE
         steps_in_time = self._block * wanted / max(now - self._reserved_at, 1e-9)
         steps = int(max(1.0, min(steps_in_time, _FASTER * self._block)))
-        steps = max(1, min(steps, self._progress().epoch_end - private.optimizer.num_steps))
+        steps = max(1, min(steps, self._progress().epoch_end - private.optimizer.steps))
         while steps > 1 and not self._fits(steps):
             steps //= 2
         self._files.reserve(steps)

@@ -23,10 +23,12 @@ from ggdp.training.checkpoint import Checkpoint, Keeper, Progress, Stateful
 from ggdp.training.poisson_batches import PoissonBatches
 from ggdp.training.private import Private
 from ggdp.training.report import EpochRow, FitReport, StoppedBy, best_of
+from ggdp.training.weight_average import WeightAverage
 
 Loss = Callable[[Any, torch.Tensor], torch.Tensor]
 Score = Callable[[nn.Module], float]
 Show = Callable[[str], None]
+Views = Callable[..., Any]
 
 
 def fit(
@@ -41,6 +43,8 @@ def fit(
     patience: int | None = None,
     keep_best: bool = False,
     scheduler: LRScheduler | None = None,
+    average: float | None = None,
+    make_views: Views | None = None,
     progress: bool = True,
     on_epoch: Callable[[EpochRow], None] | None = None,
 ) -> FitReport:
@@ -59,6 +63,11 @@ def fit(
         patience: stop after so many epochs without a better score.
         keep_best: give the model back as it was after its best epoch.
         scheduler: stepped after every epoch.
+        average: decay in [0, 1) of a running average of the weights (`WeightAverage`). Scores are those of
+            the average, and the model has its weights in the end. It costs no privacy.
+        make_views: where `make_private` was given `views`: takes the inputs of a batch as the dataset gives
+            them, returns them (or a tuple of them) with the views of an example in dimension 1. If left out,
+            the dataset gives them so. Targets are repeated for every view.
         progress: show it on standard error.
         on_epoch: called with every row.
 
@@ -80,8 +89,10 @@ def fit(
             raise ValueError(f"evaluate must be given with patience, got patience={patience} and no score")
     if resume and checkpoint is None:
         raise ValueError("checkpoint must be given with resume, got None")
-    kept = {**(keep or {}), **({} if scheduler is None else {"scheduler": scheduler})}
-    run = _Run(private, loss, evaluate, keep_best)
+    averaged = None if average is None else WeightAverage(private.model, private.optimizer, average)
+    own = {"scheduler": scheduler, "average": averaged}
+    kept = {**(keep or {}), **{name: each for name, each in own.items() if each is not None}}
+    run = _Run(private, loss, evaluate, keep_best, averaged, make_views)
     with contextlib.ExitStack() as stack:
         if checkpoint is not None:
             files = Checkpoint(Path(checkpoint), private, kept)
@@ -104,8 +115,17 @@ def fit(
 class _Run:
     """A run on its way: rows so far, and why it stopped."""
 
-    def __init__(self, private: Private, loss: Loss, evaluate: Score | None, keep_best: bool) -> None:
+    def __init__(
+        self,
+        private: Private,
+        loss: Loss,
+        evaluate: Score | None,
+        keep_best: bool,
+        average: WeightAverage | None,
+        make_views: Views | None,
+    ) -> None:
         self._private, self._loss, self._evaluate, self._keep_best = private, loss, evaluate, keep_best
+        self._scored, self._make_views = private.model if average is None else average.model, make_views
         self._progress = Progress()
         self._keeper: Keeper | None = None
         self._since = time.perf_counter()
@@ -144,12 +164,12 @@ class _Run:
     def epoch(self) -> EpochRow | None:
         """Train to the end of the epoch; its row, or None if the budget allowed no step of it."""
         private, per_epoch = self._private, self._private.plan.steps_per_epoch
-        start = private.optimizer.num_steps
+        start = private.optimizer.steps
         end = self._progress.epoch_end or min((start // per_epoch + 1) * per_epoch, private.plan.steps)
         self._progress = replace(self._progress, epoch_end=end)
         try:
             self.stopped_by = self._trained_to(end)
-            if self.stopped_by == "budget" and self.rows and private.optimizer.num_steps == start:
+            if self.stopped_by == "budget" and self.rows and private.optimizer.steps == start:
                 return None
             row = self._row()
         except (Exception, KeyboardInterrupt):
@@ -158,7 +178,7 @@ class _Run:
             raise
         best = self._progress.best
         if self._keep_best and best_of((*self.rows, row)) is row:
-            best = {name: value.clone() for name, value in private.model.state_dict().items()}
+            best = {name: value.clone() for name, value in self._scored.state_dict().items()}
         self._progress = Progress((*self.rows, row), best, row.seconds)
         self._since = time.perf_counter()
         return row
@@ -168,9 +188,9 @@ class _Run:
         loader: object = self._private.data_loader
         try:
             # A run under audit has canaries in its batches, which the loss does not see.
-            is_first = self._private.gradients.num_steps == 0 and isinstance(loader, PoissonBatches)
-            steps = end - self._private.optimizer.num_steps
-            take_steps(self._private, steps, self._loss, rehearses=is_first)
+            is_first = self._private.gradients.steps == 0 and isinstance(loader, PoissonBatches)
+            steps = end - self._private.optimizer.steps
+            take_steps(self._private, steps, self._loss, make_views=self._make_views, rehearses=is_first)
         except BudgetExceededError:
             return "budget"
         return self._end_of_plan
@@ -187,34 +207,36 @@ class _Run:
             private.group.from_leader(self._keeper.finish)
         if self._keep_best and self._progress.best is not None:
             private.model.load_state_dict(self._progress.best)
+        elif self._scored is not private.model:
+            private.model.load_state_dict(self._scored.state_dict())
         stopped_by = self.stopped_by or "plan"
         return FitReport(private.plan, self.rows, stopped_by, _spent(private).method, _steps_lost(private))
 
     @property
     def _end_of_plan(self) -> StoppedBy | None:
-        return "plan" if self._private.optimizer.num_steps >= self._private.plan.steps else None
+        return "plan" if self._private.optimizer.steps >= self._private.plan.steps else None
 
     def _now(self) -> Progress:
         seconds = self._progress.seconds + time.perf_counter() - self._since
         return replace(self._progress, seconds=seconds)
 
     def _row(self) -> EpochRow:
-        private, steps = self._private, self._private.optimizer.num_steps
+        private, steps = self._private, self._private.optimizer.steps
         spent, score = _spent(private), math.nan
         lower = spent.lower
         if _steps_lost(private):  # they need not have been released
             lower = min(lower, private.plan.epsilon(steps).lower) if steps else 0.0
         if self._evaluate is not None:
-            score = _score(private, self._evaluate)
+            score = _score(private, self._scored, self._evaluate)
         return EpochRow(len(self.rows) + 1, steps, lower, spent.upper, score, self._now().seconds)
 
 
-def _score(private: Private, evaluate: Score) -> float:
+def _score(private: Private, scored: nn.Module, evaluate: Score) -> float:
     """What process 0 finds; an error in any process is one in all."""
-    private.model.eval()
+    scored.eval()
     error, score, device = None, math.nan, _device(private.model)
     try:
-        score = float(evaluate(private.model))
+        score = float(evaluate(scored))
     except Exception as found:
         error = found
     private.group.together(error, (), device)
@@ -223,7 +245,12 @@ def _score(private: Private, evaluate: Score) -> float:
 
 
 def take_steps(
-    private: Private, steps: int, loss: Loss = functional.cross_entropy, *, rehearses: bool = False
+    private: Private,
+    steps: int,
+    loss: Loss = functional.cross_entropy,
+    *,
+    make_views: Views | None = None,
+    rehearses: bool = False,
 ) -> None:
     """Train for so many logical steps: the loop of `fit`.
 
@@ -231,6 +258,7 @@ def take_steps(
         private: what `make_private` returned.
         steps: how many.
         loss: see `fit`.
+        make_views: see `fit`.
         rehearses: whether the first batch with two examples goes through `Private.check`, loss and all.
 
     Raises:
@@ -238,16 +266,28 @@ def take_steps(
         BudgetExceededError: the budget does not allow the next one.
     """
     model, optimizer, loader, _ = private
-    device = _device(model)
+    device, views = _device(model), private.gradients.views
     model.train()
+
+    def loss_of(*parts: torch.Tensor) -> torch.Tensor:
+        *inputs, target = parts
+        if make_views is not None:
+            seen = make_views(*inputs)
+            inputs = [seen] if isinstance(seen, torch.Tensor) else list(seen)
+        outputs = model(*inputs)
+        if views == 1:
+            return loss(outputs, target)
+        found = loss(outputs, target.repeat_interleave(views, dim=0))
+        return found.unflatten(0, (-1, views)).mean(dim=1) if found.dim() else found  # type: ignore[no-untyped-call]
+
     for batch in loader.batches(steps):
         optimizer.zero_grad()
         try:
             parts = [part.to(device, non_blocking=True) for part in batch]
             if rehearses and len(parts[0]) > 1:
-                private.check(lambda *parts: loss(model(*parts[:-1]), parts[-1]), *parts)
+                private.check(loss_of, *parts)
                 rehearses = False
-            found = loss(model(*parts[:-1]), parts[-1])
+            found = loss_of(*parts)
             private.backward(found) if found.dim() else torch.autograd.backward(found)
         except Exception as error:
             optimizer.tell_others(error)
@@ -279,7 +319,7 @@ def _steps_lost(private: Private) -> int:
     recorded, plan = private.accountant.mechanism, private.plan
     charged = dict(recorded.parts).get(plan.step, 0) if recorded is not None else 0
     alongside = dict(Composed(plan.alongside).parts).get(plan.step, 0) if plan.alongside else 0
-    return max(charged - alongside - private.optimizer.num_steps, 0)
+    return max(charged - alongside - private.optimizer.steps, 0)
 
 
 def _is_tired(rows: tuple[EpochRow, ...], patience: int | None) -> bool:
@@ -306,5 +346,5 @@ def _progress(private: Private, wanted: bool) -> Iterator[Show]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("epoch 1", total=private.plan.steps, completed=private.optimizer.num_steps)
-        yield lambda text: bar.update(task, description=text, completed=private.optimizer.num_steps)
+        task = bar.add_task("epoch 1", total=private.plan.steps, completed=private.optimizer.steps)
+        yield lambda text: bar.update(task, description=text, completed=private.optimizer.steps)

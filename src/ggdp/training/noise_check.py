@@ -58,14 +58,14 @@ class NoiseCheck:
         tests: all of them, each with its p-value.
         level: a right run fails with at most this probability, all tests together.
         noise: the law that was tested.
-        num_steps: steps that were looked at.
+        steps: how many were looked at.
         num_values: noisy numbers that were looked at.
     """
 
     tests: tuple[LawTest, ...]
     level: float
     noise: GeneralizedGaussian
-    num_steps: int
+    steps: int
     num_values: int
 
     @property
@@ -83,12 +83,10 @@ def check_noise(
     model: nn.Module,
     optimizer: Optimizer,
     data_loader: DataLoader[Any],
-    noise: Any,
-    clip_norm: float,
     *,
     train: Train | None = None,
     num_canaries: int = 1000,
-    num_steps: int = 20,
+    first_steps: int = 20,
     level: float = 1e-6,
     generator: torch.Generator | None = None,
     **settings: Any,
@@ -111,24 +109,20 @@ def check_noise(
         model: as `make_private` takes it, before it is made private.
         optimizer: of the model, likewise.
         data_loader: of the training set, likewise.
-        noise: as `make_private` takes it.
-        clip_norm: likewise.
         train: as for `audit`.
         num_canaries: how many; they are all in the training set.
-        num_steps: the run ends after so many.
+        first_steps: the run ends after so many.
         level: the probability with which a right run may fail.
         generator: for tests and repetition only.
-        **settings: further arguments of `make_private`.
+        **settings: the other arguments of `make_private`: `beta`, `clip_norm`, `delta` and so on.
 
     Raises:
         ValueError: an argument is out of range, or `make_private` refuses the run.
     """
     arguments.whole("num_canaries", num_canaries, least=10, most=10**6)
-    arguments.whole("num_steps", num_steps, most=1000)
+    arguments.whole("first_steps", first_steps, most=1000)
     arguments.real("level", level, above=0.0, most=0.5)
-    recipe = Recipe(
-        model, optimizer, data_loader, {**settings, "noise": noise, "clip_norm": clip_norm}, train
-    )
+    recipe = Recipe(model, optimizer, data_loader, settings, train)
     noises: list[dict[str, Floats]] = []
     steps: list[CanaryStep] = []
 
@@ -136,7 +130,7 @@ def check_noise(
         divisor = private.plan.expected_batch_size
         noises.append({name: _thinned(mean) * divisor for name, mean in step.means.items()})
         steps.append(replace(step, means={}))
-        if len(steps) == num_steps:
+        if len(steps) == first_steps:
             raise Enough
 
     private = recipe.run(num_canaries, np.arange(num_canaries), note, loudness=0.0, generator=generator)
@@ -145,7 +139,7 @@ def check_noise(
     by_name = {name: np.stack([noise[name] for noise in noises]) for name in noises[0]}
     tests = [
         *_tests(private.plan, by_name, steps, clipped, float(torch.finfo(dtype).eps)),
-        _clipped_examples(recipe, private.plan, num_steps, generator),
+        _clipped_examples(recipe, private.plan, first_steps, generator),
     ]
     values = sum(part.size for part in by_name.values()) + num_canaries * len(steps)
     return NoiseCheck(tuple(tests), level, private.plan.noise, len(steps), values)
@@ -192,9 +186,7 @@ def _tests(
     )
 
 
-def _clipped_examples(
-    recipe: Recipe, plan: Plan, num_steps: int, generator: torch.Generator | None
-) -> LawTest:
+def _clipped_examples(recipe: Recipe, plan: Plan, steps: int, generator: torch.Generator | None) -> LawTest:
     """Steps on about one of the user's own examples: the sum of k of them is at most k clip_norm long.
 
     Two runs from one seed draw the same batches and the same noise. In one the examples have a gradient of
@@ -202,7 +194,7 @@ def _clipped_examples(
     """
     seed = secrets.randbits(62) if generator is None else int(torch.randint(2**62, (), generator=generator))
     apart = recipe.with_settings(
-        noise=plan.noise, norm=plan.norm, rate=1.0 / plan.num_examples, steps=num_steps, alongside=()
+        noise=plan.noise, norm=plan.norm, rate=1.0 / plan.num_examples, steps=steps, alongside=()
     )
     sums: tuple[list[torch.Tensor], list[torch.Tensor]] = ([], [])
     counts: list[int] = []
@@ -213,7 +205,7 @@ def _clipped_examples(
             seen.append(flat * private.plan.expected_batch_size)
             if seen is sums[1]:
                 counts.append(step.num_examples)
-            if len(seen) == num_steps:
+            if len(seen) == steps:
                 raise Enough
 
         again = torch.Generator().manual_seed(seed)
@@ -302,13 +294,13 @@ def _reused_between_steps(by_name: dict[str, Floats]) -> LawTest:
     """Signs of independent symmetric noise agree in any two steps with probability 1/2."""
     name = "the same noise in two steps"
     signs = np.concatenate([_signs(part) for part in by_name.values()], axis=1)
-    num_steps, size = signs.shape
-    if num_steps < 2:
+    steps, size = signs.shape
+    if steps < 2:
         return LawTest(name, 1.0, "one step only")
     agreeing = (size + (signs @ signs.T).astype(np.float64)) / 2.0
     found = {
         f"steps {one + 1} and {other + 1}": _binomial_p_value(int(agreeing[one, other]), size, 0.5)
-        for one in range(num_steps)
+        for one in range(steps)
         for other in range(one)
     }
     return _worst(name, found)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An optimizer whose steps are private: it replaces gradients by a noisy sum of clipped ones, then steps."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import torch
@@ -39,7 +39,7 @@ class PrivateOptimizer(Optimizer):
     parameters; the noisy mean is rounded to that dtype last.
 
     Attributes:
-        num_steps: logical steps that the parameters hold.
+        steps: logical steps that the parameters hold.
         num_zeroed: examples left out so far because their gradients were NaN or infinite, over all processes.
             It is data, computed without noise: look at it to find a fault, and do not publish it.
         is_between_steps: False while a recorded step is being released, and after one that was cut off.
@@ -67,7 +67,7 @@ class PrivateOptimizer(Optimizer):
         # Not Optimizer.__init__: parameter groups, state and defaults are the inner optimizer's own.
         self.inner = inner
         self.plan = plan
-        self.num_steps = self.num_zeroed = 0
+        self.steps = self.num_zeroed = 0
         self.is_between_steps = True
         self.before_release: Callable[[], None] | None = None
         self._model, self._gradients, self._clipping, self._clock = model, gradients, clipping, clock
@@ -80,6 +80,7 @@ class PrivateOptimizer(Optimizer):
         self._sums: list[Tensor] | None = None
         self._zeroed = 0  # examples of the present logical batch
         self._next = (0, 0)  # batch and index of the part that continues the sum
+        self._size: _Size | None = None  # of the parameters after the last step, on a GPU
         self._ended: str | None = None  # why, after an error that all processes have heard of
         clock.stepper = self
 
@@ -247,7 +248,9 @@ class PrivateOptimizer(Optimizer):
         for parameter, mean in zip(parameters, sums, strict=True):
             parameter.grad = mean.to(parameter.dtype)
         self.inner.step()
-        self.num_steps += 1
+        if parameters[0].is_cuda:  # measured now, and read before the next step without a wait
+            self._size = _Size.of(parameters, self._versions)
+        self.steps += 1
         self.is_between_steps = True
 
     def _agree_to_release(self) -> None:
@@ -278,6 +281,11 @@ class PrivateOptimizer(Optimizer):
         if self._ended is not None:
             raise OtherProcessError(f"the run has ended in all processes, start it again: {self._ended}")
 
+    @property
+    def _versions(self) -> list[int]:
+        """They count the changes in place of every parameter."""
+        return [parameter._version for parameter in self._noised]
+
     def _check_parameters(self) -> None:
         """Refuse if the inner optimizer would move anything but what was clipped, or the model is another."""
         present = {parameter: name for name, parameter in self._model.named_parameters()}
@@ -303,10 +311,10 @@ class PrivateOptimizer(Optimizer):
 
     def _check_size(self) -> None:
         """Parameters are public: that they have become useless may be said, and no step would mend it."""
-        with torch.no_grad():
-            largest = torch._foreach_norm([each for each in self._noised if each.numel()], torch.inf)
-            total = torch.stack([each.to(largest[0].device, torch.float32) for each in largest]).sum().item()
-        if not total <= _LARGEST:
+        size = self._size
+        if size is None or size.versions != self._versions:
+            size = _Size.of(list(self._noised), self._versions)
+        if not size.total <= _LARGEST:
             for parameter, (name, _) in self._noised.items():
                 if parameter.numel() and not parameter.detach().abs().max().item() <= _LARGEST:
                     raise ParameterError(
@@ -314,6 +322,37 @@ class PrivateOptimizer(Optimizer):
                         "gradients are, and further steps would spend privacy for nothing; start again with "
                         "a lower learning rate, a larger rate, or parameters in float32"
                     )
+
+
+class _Size:
+    """The sum of the parameters' largest entries, on its way from the device.
+
+    Attributes:
+        versions: Of the parameters that were measured.
+    """
+
+    def __init__(self, total: Tensor, arrived: torch.cuda.Event | None, versions: list[int]) -> None:
+        self._total, self._arrived, self.versions = total, arrived, versions
+
+    @classmethod
+    def of(cls, parameters: Sequence[Tensor], versions: list[int]) -> "_Size":
+        """Measure parameters; on a GPU without waiting for it."""
+        with torch.no_grad():
+            largest = torch._foreach_norm([each for each in parameters if each.numel()], torch.inf)
+            total = torch.stack([each.to(largest[0].device, torch.float32) for each in largest]).sum()
+        if not total.is_cuda:
+            return cls(total, None, versions)
+        arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        here = torch.empty((), pin_memory=True).copy_(total, non_blocking=True)
+        arrived.record(torch.cuda.current_stream(total.device))
+        return cls(here, arrived, versions)
+
+    @property
+    def total(self) -> float:
+        """It."""
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return self._total.item()
 
 
 def _precision(tensor: Tensor) -> torch.dtype:

@@ -19,7 +19,7 @@ from ggdp.mechanisms import AdditiveNoise, Composed, PoissonSampled
 from ggdp.mechanisms.composed import Part, Step
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """A run of `steps` noisy sums of clipped gradients, each over a Poisson sample.
 
@@ -35,8 +35,8 @@ class Plan:
         max_epsilon: the budget; a step that is not certified to fit is refused. None for no budget.
         alongside: other releases on the same data that the ledger holds from the start.
 
-    >>> plan = Plan(GeneralizedGaussian(2.0, 2.83), 1.0, 2.0, rate=0.01, steps=5000, num_examples=60_000,
-    ...     dimension=25_000, delta=1e-6)
+    >>> plan = Plan(noise=GeneralizedGaussian(2.0, 2.83), clip_norm=1.0, norm=2.0, rate=0.01, steps=5000,
+    ...     num_examples=60_000, dimension=25_000, delta=1e-6)
     >>> plan.expected_batch_size, plan.epochs, round(plan.epsilon().upper, 4)
     (600.0, 50.0, 1.6817)
     """
@@ -131,42 +131,43 @@ class Plan:
 
 
 def plan_training(
-    noise: GeneralizedGaussian | float,
     *,
     clip_norm: float,
     num_examples: int,
     dimension: int,
     delta: float,
+    beta: float | None = None,
+    target_epsilon: float | None = None,
+    scale: float | None = None,
+    noise_multiplier: float | None = None,
+    noise: GeneralizedGaussian | None = None,
+    max_epsilon: float | None = None,
     norm: float | str | None = None,
     rate: float | None = None,
     batch_size: float | None = None,
     steps: int | None = None,
     epochs: float | None = None,
-    target_epsilon: float | None = None,
-    scale: float | None = None,
-    noise_multiplier: float | None = None,
-    max_epsilon: float | None = None,
     alongside: Sequence[Part] = (),
 ) -> Plan:
     """The plan that these choices describe; of each pair or triple that says the same thing, exactly one.
 
     Args:
-        noise: a `GeneralizedGaussian` to add to the sum as it is, or beta alone, whose scale then follows
-            from one of `target_epsilon`, `scale` and `noise_multiplier`.
         clip_norm: the most one example moves the sum.
         num_examples: size of the training set, public.
         dimension: number of trainable parameters.
         delta: of the guarantee.
+        beta: exponent of the noise, whose scale follows from one of
+        target_epsilon: the smallest scale whose run is certified to cost no more; it is the budget too;
+        scale: of the noise, in the units of clipped gradients;
+        noise_multiplier: scale / (sqrt(2) * clip_norm).
+        noise: in place of beta and scale, the noise as it is added to the sum.
+        max_epsilon: a budget where the scale is given.
         norm: the p of the l_p norm in which gradients are clipped; 2 if left out. "matched" and p = beta need
             less noise on paper, but clip gradients of many parameters far more (docs/training.md).
         rate: Poisson sampling probability; or
         batch_size: its expectation, rate * num_examples.
         steps: of the run; or
         epochs: steps = epochs / rate, rounded up.
-        target_epsilon: the smallest scale whose run is certified to cost no more; it is the budget too.
-        scale: of the noise, in the units of clipped gradients.
-        noise_multiplier: scale / (sqrt(2) * clip_norm).
-        max_epsilon: a budget where the scale is given.
         alongside: other releases on the same data, which share the budget.
 
     Raises:
@@ -175,14 +176,16 @@ def plan_training(
     num_examples = arguments.whole("num_examples", num_examples)
     rate = _rate(rate, batch_size, num_examples)
     steps = _steps(steps, epochs, rate)
-    given = GeneralizedGaussian(noise, 1.0) if not isinstance(noise, GeneralizedGaussian) else noise
-    if isinstance(noise, GeneralizedGaussian):
-        _only(
-            "noise with its scale",
-            target_epsilon=target_epsilon,
-            scale=scale,
-            noise_multiplier=noise_multiplier,
+    if (beta is None) == (noise is None):
+        raise ValueError(
+            f"give beta or noise, one of them, got beta={beta!r}, noise={noise!r}: beta is the exponent of "
+            "noise whose scale is found, noise a GeneralizedGaussian with its scale"
         )
+    given = GeneralizedGaussian(2.0 if beta is None else beta, 1.0)
+    if noise is not None:
+        arguments.instance("noise", noise, GeneralizedGaussian, hint="an exponent alone is beta=...")
+        given = noise
+        _only("noise", target_epsilon=target_epsilon, scale=scale, noise_multiplier=noise_multiplier)
     elif target_epsilon is not None:
         _only("target_epsilon", scale=scale, noise_multiplier=noise_multiplier, max_epsilon=max_epsilon)
         found = calibrate_scale(
@@ -194,16 +197,16 @@ def plan_training(
     else:
         given = GeneralizedGaussian(given.beta, _scale(scale, noise_multiplier, clip_norm))
     return Plan(
-        given,
-        arguments.real("clip_norm", clip_norm, above=0.0),
-        2.0 if norm is None else norm,
-        rate,
-        steps,
-        num_examples,
-        dimension,
-        arguments.real("delta", delta, least=1e-100, most=0.5),
-        max_epsilon,
-        tuple(alongside),
+        noise=given,
+        clip_norm=arguments.real("clip_norm", clip_norm, above=0.0),
+        norm=2.0 if norm is None else norm,
+        rate=rate,
+        steps=steps,
+        num_examples=num_examples,
+        dimension=dimension,
+        delta=arguments.real("delta", delta, least=1e-100, most=0.5),
+        max_epsilon=max_epsilon,
+        alongside=tuple(alongside),
     )
 
 
@@ -235,8 +238,8 @@ def _scale(scale: float | None, noise_multiplier: float | None, clip_norm: float
         return arguments.real("scale", scale, above=0.0)
     if noise_multiplier is None:
         raise ValueError(
-            "give one of target_epsilon, scale and noise_multiplier, or a noise with its scale, got none: "
-            "there is no default amount of noise"
+            "give one of target_epsilon, scale and noise_multiplier beside beta, or noise with its "
+            "scale, got none: there is no default amount of noise"
         )
     return math.sqrt(2.0) * arguments.real("noise_multiplier", noise_multiplier, above=0.0) * clip_norm
 

@@ -187,8 +187,8 @@ class PoissonBatches:
         if plain and isinstance(dataset, TensorDataset) and type(dataset) is TensorDataset:
             tensors = dataset.tensors
             for indices in chosen:  # one gather per tensor instead of one example at a time
-                where = torch.from_numpy(indices)
-                yield [tensor.index_select(0, where.to(tensor.device)) for tensor in tensors]
+                where = _on_devices(indices, {tensor.device for tensor in tensors})
+                yield [tensor.index_select(0, where[tensor.device]) for tensor in tensors]
             return
         if self._loader is None:
             self._loader = self._with_given_settings()
@@ -215,6 +215,13 @@ class PoissonBatches:
             persistent_workers=given.persistent_workers,
             pin_memory_device=given.pin_memory_device,
         )
+
+
+def _on_devices(indices: NDArray[np.int64], devices: set[torch.device]) -> dict[torch.device, torch.Tensor]:
+    """The indices on every device, sent to a GPU without waiting for what it is doing."""
+    here = torch.from_numpy(indices)
+    sent = here.pin_memory() if any(device.type == "cuda" for device in devices) else here
+    return {device: sent.to(device, non_blocking=True) for device in devices}
 
 
 def poisson_positions(count: int, rate: float, randomness: Randomness) -> NDArray[np.int64]:

@@ -53,7 +53,7 @@ class Private:
         return iter((self.model, self.optimizer, self.data_loader, self.accountant))
 
     def backward(self, losses: Tensor) -> None:
-        """Backward from one loss per example, in place of `loss.backward()`.
+        """Backward from one loss per example (its mean over views), in place of `loss.backward()`.
 
         `loss.backward()` is for losses that are a plain mean (or sum) over the examples of the batch. Where
         the examples have weights, or some targets are ignored, or sequences have different lengths, compute
@@ -101,33 +101,35 @@ def make_private(
     model: nn.Module,
     optimizer: Optimizer,
     data_loader: DataLoader[Any],
-    noise: GeneralizedGaussian | float,
-    clip_norm: float,
     *,
+    clip_norm: float,
     delta: float,
+    beta: float | None = None,
+    target_epsilon: float | None = None,
+    scale: float | None = None,
+    noise_multiplier: float | None = None,
+    noise: GeneralizedGaussian | None = None,
+    max_epsilon: float | None = None,
     norm: float | str | None = None,
+    per_layer: bool = False,
     rate: float | None = None,
     batch_size: float | None = None,
     steps: int | None = None,
     epochs: float | None = None,
-    target_epsilon: float | None = None,
-    scale: float | None = None,
-    noise_multiplier: float | None = None,
-    max_epsilon: float | None = None,
     num_examples: int | None = None,
     alongside: Sequence[Part] = (),
-    per_layer: bool = False,
-    physical_batch_size: int | None = None,
+    non_finite: Literal["zero", "refuse"] = "zero",
+    generator: Generator | None = None,
+    views: int = 1,
     loss_reduction: Literal["mean", "sum"] = "mean",
     batch_first: bool = True,
-    non_finite: Literal["zero", "refuse"] = "zero",
+    physical_batch_size: int | None = None,
     self_check: bool = True,
-    generator: Generator | None = None,
 ) -> Private:
     """Make a training script private: the loop stays as it is.
 
         model, optimizer, loader, accountant = make_private(
-            model, optimizer, loader, noise=1.5, clip_norm=1.0, target_epsilon=2.0, delta=1e-6, epochs=20)
+            model, optimizer, loader, beta=1.5, clip_norm=1.0, target_epsilon=2.0, delta=1e-6, epochs=20)
         for inputs, labels in loader:
             optimizer.zero_grad()
             criterion(model(inputs), labels).backward()
@@ -145,35 +147,50 @@ def make_private(
         optimizer: any, over parameters of the model.
         data_loader: whose dataset, collate function and workers are kept; its batches become Poisson samples.
             With several processes, each is given the whole dataset and samples from its own share of it.
-        noise: a `GeneralizedGaussian` to add to the sum of clipped gradients, or its beta alone.
-        clip_norm: most an example may move the sum of gradients, in the l_p norm.
+
+        clip_norm: privacy begins here: the most an example may move the sum of gradients, in the l_p norm.
         delta: of the guarantee.
+        beta: exponent of the noise, whose scale follows from one of
+        target_epsilon: the least noise for which the run is certified to cost no more; it is the budget too;
+        scale: of the noise, in the units of gradients;
+        noise_multiplier: scale / (sqrt(2) * clip_norm).
+        noise: in place of beta and scale: the `GeneralizedGaussian` that is added to the sum of clipped
+            gradients.
+        max_epsilon: a budget where the scale is given; None counts without limit.
         norm: p in [1, inf]; 2 if left out. At beta = 2 with norm 2, and for any beta with norm 1, epsilon is
             exact; otherwise a certified bound a few percent above it. norm="matched" and norm=beta, for
             beta < 2, need less noise for the same epsilon, but a gradient of d parameters is up to
             d^(1/norm - 1/2) times longer in them, and is clipped that much more. They are for models of few
             parameters and sparse gradients; on images and text they cost 10 to 27 points of accuracy.
+        per_layer: clip each of L layers to clip_norm / L^(1/p) instead of all together to clip_norm.
         rate: probability of each example to be in a batch; or
         batch_size: rate * num_examples; the data loader's batch size if both are left out.
         steps: of the run; or
         epochs: so many expected passes over the data.
-        target_epsilon: calibrates the scale, and is the budget; or
-        scale: of the noise, in the units of gradients; or
-        noise_multiplier: scale / (sqrt(2) * clip_norm).
-        max_epsilon: a budget where the scale is given; None counts without limit.
         num_examples: the public size of the training set; the size of the dataset if left out.
         alongside: other releases on the same data, which share the budget: pairs (mechanism, times).
-        per_layer: clip each of L layers to clip_norm / L^(1/p) instead of all together to clip_norm.
-        physical_batch_size: the most examples in memory at a time; parts of a batch are summed up.
-        loss_reduction: whether the loss is the mean or the sum over the examples of a batch.
-        batch_first: whether examples are dimension 0 of the inputs.
         non_finite: what becomes of an example whose gradient is NaN or infinite. "zero" leaves it out of the
             sum, so that nothing but the noisy sum depends on it, and counts it in `optimizer.num_zeroed`;
             "refuse" raises `NonFiniteGradientError`, and then the error itself tells about the data.
-        self_check: whether some examples are run through the model alone, in the first steps and later on,
-            to verify what was clipped (docs/clipping.md). Switch it off only to measure what it costs.
         generator: for tests and repetition only; left out, batches and noise are unpredictable. A run that
             is resumed no longer follows it.
+
+        views: what your program does begins here: how many views of each example (mirrored, shifted) the
+            model is given. What is clipped is then the gradient of an example's mean loss over its views (De
+            et al. 2022), and the cost is that of one view. The model is called with (examples, views, ...),
+            and returns a row for every view, those of an example together:
+
+                seen = torch.stack([images, images.flip(-1)], dim=1)
+                criterion(model(seen), labels.repeat_interleave(2)).backward()
+
+        loss_reduction: whether the loss is the mean or the sum over the examples of a batch. A sum is to be
+            one of means over views.
+        batch_first: whether examples are dimension 0 of the inputs.
+
+        physical_batch_size: performance begins here: the most examples in memory at a time; parts of a batch
+            are summed up.
+        self_check: whether some examples are run through the model alone, in the first steps and later on,
+            to verify what was clipped (docs/clipping.md). Switch it off only to measure what it costs.
 
     Raises:
         ValueError: an argument is out of range, a layer is not supported, the target cannot be met, or the
@@ -184,20 +201,21 @@ def make_private(
     try:
         parts = _Parts.of(model, optimizer, data_loader)
         plan = plan_training(
-            noise,
             clip_norm=clip_norm,
             num_examples=parts.size if num_examples is None else num_examples,
             dimension=sum(tensor.numel() for tensor in parts.model.parameters() if tensor.requires_grad),
             delta=delta,
+            beta=beta,
+            target_epsilon=target_epsilon,
+            scale=scale,
+            noise_multiplier=noise_multiplier,
+            noise=noise,
+            max_epsilon=max_epsilon,
             norm=norm,
             rate=rate,
             batch_size=data_loader.batch_size if rate is None and batch_size is None else batch_size,
             steps=steps,
             epochs=epochs,
-            target_epsilon=target_epsilon,
-            scale=scale,
-            noise_multiplier=noise_multiplier,
-            max_epsilon=max_epsilon,
             alongside=alongside,
         )
         if plan.p < 2.0 and plan.dimension >= _MANY_PARAMETERS:
@@ -223,14 +241,18 @@ def make_private(
             world_size=group.world_size,
         )
         gradients = ExampleGradients(
-            parts.model, loss_reduction=loss_reduction, batch_first=batch_first, self_check=self_check
+            parts.model,
+            loss_reduction=loss_reduction,
+            batch_first=batch_first,
+            views=views,
+            self_check=self_check,
         )
     except Exception as error:
         group.agree(error, {})
         raise
     try:
         if group.world_size > 1:
-            group.agree({**parts.facts(), **_flat(plan), "clipping": repr(clipping)}, _HINTS)
+            group.agree({**parts.facts(), **_flat(plan), "clipping": repr(clipping), "views": views}, _HINTS)
     except Exception:
         gradients.detach()
         raise

@@ -20,8 +20,8 @@ class WeightAverage:
     classification through scale".
 
     Args:
-        model: before `make_private`, since it is copied.
-        optimizer: the plain one that steps the model; every step of it updates the average.
+        model: it is copied; the copy is a plain module, also of a model that was made private.
+        optimizer: steps the model, and updates the average with every step.
         decay: in [0, 1): the average forgets with this factor per step; 0 follows the model itself.
     """
 

@@ -11,7 +11,7 @@ from ggdp.cli import options, output
 from ggdp.reporting.records import record_of
 from ggdp_paper.cli.train import (
     BatchSize,
-    Clip,
+    ClipNorm,
     Data,
     DeltaOrDefault,
     Device,
@@ -90,10 +90,10 @@ def audit(
     batch_size: BatchSize = None,
     epochs: Epochs = None,
     steps: StepsOrNone = None,
-    clip: Clip = None,
+    clip_norm: ClipNorm = None,
     learning_rate: LearningRate = None,
     momentum: Momentum = None,
-    physical_batch: Physical = None,
+    physical_batch_size: Physical = None,
     data: Data = None,
     synthetic: Synthetic = False,
     vocabulary: Vocabulary = "train",
@@ -131,8 +131,8 @@ def audit(
     check_device(device)
     settings = RunSettings(
         beta=beta, norm=norm, target_epsilon=epsilon, noise_multiplier=noise_multiplier, delta=delta,
-        clip_norm=clip, rate=rate, batch_size=batch_size, steps=steps, epochs=epochs,
-        learning_rate=learning_rate, momentum=momentum, physical_batch_size=physical_batch,
+        clip_norm=clip_norm, rate=rate, batch_size=batch_size, steps=steps, epochs=epochs,
+        learning_rate=learning_rate, momentum=momentum, physical_batch_size=physical_batch_size,
     )  # fmt: skip
     source = source_of(seed)
     loaded = loaded_task(task, data, synthetic, vocabulary, device, source, seed, None)

@@ -74,6 +74,8 @@ def reproduce(
     was. A figure whose data are not there is skipped, and the line says what to pass. Training that needs a
     GPU is read from a kept record where it cannot run, and a line says so. A figure whose cells fail is told,
     the others are made, and the exit status is 1. No quick run replaces a full one in --out.
+    Numbers are the paper's own: fig4 and fig4_imdb are two panels of its Figure 4, fig7 makes Figures 7 and
+    8, fig9 makes Figures 9 to 16, speed tries its statement on sampling.
     Needs joblib and matplotlib: pip install "ggdp[reproduce]".
 
     Example: ggdp reproduce fig1 fig2 --quick --out reproduction

@@ -95,16 +95,24 @@ Epochs = Annotated[float | None, _positive("--epochs", "Expected passes over the
 StepsOrNone = Annotated[
     int | None, _count("--steps", "Steps of the run, instead of --epochs.", most=MOST_STEPS)
 ]
-Clip = Annotated[
+ClipNorm = Annotated[
     float | None,
-    _within("--clip", "Largest norm of one example's gradient, in [1e-30, 1e30].", least=1e-30, most=1e30),
+    _within(
+        "--clip-norm", "Largest norm of one example's gradient, in [1e-30, 1e30].", least=1e-30, most=1e30
+    ),
 ]
 LearningRate = Annotated[
     float | None, _positive("--learning-rate", "Of stochastic gradient descent, up to 1e38.", most=1e38)
 ]
+Views = Annotated[
+    int,
+    _count(
+        "--views", "Of cifar10: 2 trains on every image beside its mirror image, at the price of one.", most=2
+    ),
+]
 Physical = Annotated[
     int | None,
-    _count("--physical-batch", "Most examples in memory at a time; changes no result.", most=MOST_STEPS),
+    _count("--physical-batch-size", "Most examples in memory at a time; changes no result.", most=MOST_STEPS),
 ]
 Patience = Annotated[
     int | None, _count("--patience", "Stop after so many epochs without a better score.", most=MOST_STEPS)
@@ -150,12 +158,13 @@ def train(
     batch_size: BatchSize = None,
     epochs: Epochs = None,
     steps: StepsOrNone = None,
-    clip: Clip = None,
+    clip_norm: ClipNorm = None,
     learning_rate: LearningRate = None,
     momentum: Momentum = None,
     average: Average = None,
     patience: Patience = None,
-    physical_batch: Physical = None,
+    views: Views = 1,
+    physical_batch_size: Physical = None,
     data: Data = None,
     synthetic: Synthetic = False,
     vocabulary: Vocabulary = "train",
@@ -186,13 +195,13 @@ def train(
     check_device(device)
     settings = RunSettings(
         beta=beta, norm=norm, target_epsilon=epsilon, noise_multiplier=noise_multiplier, delta=delta,
-        clip_norm=clip, rate=rate, batch_size=batch_size, steps=steps, epochs=epochs,
+        clip_norm=clip_norm, rate=rate, batch_size=batch_size, steps=steps, epochs=epochs,
         learning_rate=learning_rate, momentum=momentum, patience=patience,
-        averages=() if average is None else (average,), physical_batch_size=physical_batch,
+        averages=() if average is None else (average,), physical_batch_size=physical_batch_size,
     )  # fmt: skip
     source = source_of(seed)
     kept = None if checkpoint is None else checkpoint / "preprocessing.json"
-    loaded = loaded_task(task, data, synthetic, vocabulary, device, source, seed, kept)
+    loaded = loaded_task(task, data, synthetic, vocabulary, device, source, seed, kept, views)
     noise = None if seed is None else torch.Generator().manual_seed(drawn(source))
     weights = torch.Generator().manual_seed(drawn(source))
     run = prepare(loaded, settings, generator=noise, weights=weights)
@@ -200,7 +209,7 @@ def train(
     spent = run.private.accountant.epsilon(delta=report.plan.delta)
     asked = {"seed": seed, "learning_rate": run.private.optimizer.param_groups[0]["lr"],
              "momentum": run.private.optimizer.param_groups[0]["momentum"], "average": average,
-             "patience": patience, "device": device}  # fmt: skip
+             "patience": patience, "views": views, "device": device}  # fmt: skip
     found = training_record(loaded, report, spent, asked, seeded=seed is not None, synthetic=synthetic)
     whole = record_of("train", [found])
     if record is not None:
@@ -276,6 +285,7 @@ def loaded_task(
     source: Any,
     seed: int | None,
     kept: Path | None,
+    views: int = 1,
 ) -> "Task":
     """The task that the options name."""
     import numpy as np
@@ -285,7 +295,7 @@ def loaded_task(
     rng = None if seed is None else np.random.default_rng(drawn(source))
     return load_task(
         task, data=data, synthetic=synthetic, generator=source, rng=rng, device=device, vocabulary=vocabulary,
-        kept=kept,
+        kept=kept, views=views,
     )  # fmt: skip
 
 

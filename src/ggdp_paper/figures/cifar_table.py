@@ -2,9 +2,10 @@
 """Table 1: CIFAR-10 test accuracy at epsilon = 1, 2, 3; run where there is a GPU, else read from a record.
 
 The runs are cells that ask for a GPU: features are computed there and kept for the next.
-The learning rate of each setting was chosen among a few by test accuracy, as in the paper: no epsilon covers
-that. What was tried is part of the sweep, in runs that the table does not use. While a clip is below every
-gradient's norm only its product with the learning rate matters, so that one of the two is enough to try.
+Settings that train on views of an image were chosen by the accuracy on training images held out for that; the
+others by test accuracy, as in the paper. No epsilon covers either. What was tried is part of the sweep, in
+runs that the table does not use. While a clip is below every gradient's norm only its product with the
+learning rate matters, so that one of the two is enough to try.
 """
 
 import functools
@@ -41,12 +42,20 @@ def trained(config: Mapping[str, Any], surroundings: Surroundings) -> dict[str, 
     import torch
 
     from ggdp_paper.task_run import training_cell
+    from ggdp_paper.tasks import held_out
 
     chosen = dict(config["settings"])
     weights = tuple(float(weight) for weight in chosen.pop("order_weights"))
     task = _features(
-        surroundings.data, config["device"], config["standardisation_noise"], weights, config["repeat"]
+        surroundings.data,
+        config["device"],
+        config["standardisation_noise"],
+        weights,
+        chosen.pop("views", 1),
+        config["repeat"],
     )
+    if config.get("held_out"):
+        task = held_out(task, config["held_out"])
     (seed,) = (int(word) >> 1 for word in surroundings.seed.generate_state(1, np.uint64))
     averages = tuple(chosen.pop("averages"))
     # Clipping leaves a margin for the rounding of TensorFloat-32.
@@ -61,7 +70,12 @@ def trained(config: Mapping[str, Any], surroundings: Surroundings) -> dict[str, 
 
 @functools.lru_cache(maxsize=1)
 def _features(
-    data: Path | None, device: str, noise: float, order_weights: tuple[float, float, float], repeat: int
+    data: Path | None,
+    device: str,
+    noise: float,
+    order_weights: tuple[float, float, float],
+    views: int,
+    repeat: int,
 ) -> Any:
     """The task; each repetition standardises its features by a release of its own."""
     from ggdp_paper.tasks import load_task
@@ -73,6 +87,7 @@ def _features(
         rng=np.random.default_rng(repeat),
         standardisation_noise=noise,
         order_weights=order_weights,
+        views=views,
     )
 
 
@@ -84,11 +99,12 @@ def training_cells(settings: Settings) -> list[Cell]:
 def _table_cells(settings: Settings) -> Iterator[tuple[str, Cell]]:
     asked = settings["training"]
     if asked is not None:
+        repeats = {name: each.get("repeats", asked["repeats"]) for name, each in asked["settings"].items()}
         for repeat, name, epsilon in itertools.product(
-            range(1, asked["repeats"] + 1), asked["settings"], settings["epsilons"]
+            range(1, max(repeats.values()) + 1), asked["settings"], settings["epsilons"]
         ):
             setting = asked["settings"][name]
-            if repeat <= setting.get("repeats", asked["repeats"]):
+            if repeat <= repeats[name]:
                 yield name, _cell(asked, setting, epsilon, repeat)
 
 
@@ -99,14 +115,20 @@ def _trial_cells(settings: Settings) -> Iterator[tuple[tuple[str, str], Cell]]:
         for name, changes in asked["tried"].items():
             for told, change in {"": {}, **changes}.items():
                 chosen = {**asked["settings"][name], **change}
-                yield (name, told), _cell(asked, chosen, asked["tried at epsilon"], _TRIAL)
+                held_out = asked.get("held_out", 0)
+                yield (name, told), _cell(asked, chosen, asked["tried at epsilon"], _TRIAL, held_out)
 
 
-def _cell(asked: Mapping[str, Any], setting: Mapping[str, Any], epsilon: float, repeat: int) -> Cell:
+def _cell(
+    asked: Mapping[str, Any], setting: Mapping[str, Any], epsilon: float, repeat: int, held_out: int = 0
+) -> Cell:
+    """One run; settings with views are tried on images held out of the training set."""
     chosen = {**asked["shared"], "epochs": asked["epochs"][f"{epsilon:g}"], **setting}
     chosen.pop("repeats", None)
     shared = {name: asked[name] for name in ("device", "standardisation_noise")}
     config = {**shared, "epsilon": epsilon, "repeat": repeat, "settings": chosen}
+    if "views" in chosen:
+        config["held_out"] = held_out
     seeded_as = "ggdp.reproduction.cifar_training:trained"
     return Cell(f"{__name__}:trained", config, needs_gpu=True, seeded_as=seeded_as)
 
@@ -121,6 +143,7 @@ def rows_of(settings: Settings, results: Sequence[Mapping[str, Any]]) -> list[di
             "setting": name,
             "beta": settings["training"]["settings"][name]["beta"],
             "norm": found[0]["norm"],
+            "views": settings["training"]["settings"][name].get("views", 1),
             "epsilon": epsilon,
             **row_of([result["accuracy"] for result in found]),
             "best_accuracy": _mean([result["best_accuracy"] for result in found]),
@@ -156,18 +179,25 @@ def _numbers(settings: Settings, results: list[dict[str, Any]]) -> Numbers:
 
 def _notes(settings: Settings, rows: list[dict[str, Any]], trials: list[dict[str, Any]]) -> list[str]:
     """How the settings were chosen: every change that was tried, against the run without it."""
-    lines, epsilon = [], settings["training"]["tried at epsilon"]
-    for name in settings["training"]["tried"]:
+    asked = settings["training"]
+    lines: dict[str, list[str]] = {}
+    for name in asked["tried"]:
         own, *changed = [row for row in trials if row["setting"] == name]
         apart = ", ".join(
             f"{row['change']} {100.0 * (row['accuracy'] - own['accuracy']):+.1f}" for row in changed
         )
-        lines.append(f"{name}: {apart}")
+        by = "test accuracy"
+        if "views" in asked["settings"][name]:
+            by = f"the accuracy on {asked['held_out']} images held out of the training set"
+        lines.setdefault(by, []).append(f"{name}: {apart}")
     return [
         "The release that standardises the features is charged.",
-        f"Settings were chosen by test accuracy at epsilon = {epsilon:g}, which no epsilon covers, in runs "
-        f"that the table does not use. What was tried, in percentage points against the choice, one run "
-        f"each: {'; '.join(lines)}.",
+        *(
+            f"Chosen by {by} at epsilon = {asked['tried at epsilon']:g}, which no epsilon covers, in runs "
+            f"that the table does not use. What was tried, in percentage points against the choice, one run "
+            f"each: {'; '.join(told)}."
+            for by, told in lines.items()
+        ),
         "Epsilons are certified upper bounds, tight for beta = 2 alone, which favours it; the truth is no "
         f"less than {_least(rows)}.",
     ]
@@ -181,8 +211,10 @@ def _least(rows: list[dict[str, Any]]) -> str:
     return ", ".join(f"{100.0 * min(found):.0f}% of it ({name})" for name, found in shares.items())
 
 
-def _of(numbers: Numbers, epsilon: float) -> list[dict[str, Any]]:
-    return [row for row in numbers["rows"] if row["epsilon"] == epsilon]
+def _of(numbers: Numbers, epsilon: float, *, views: int | None = None) -> list[dict[str, Any]]:
+    """The rows of a budget; of those with so many views of an image, or all."""
+    rows = [row for row in numbers["rows"] if row["epsilon"] == epsilon]
+    return [row for row in rows if views is None or row.get("views", 1) == views]
 
 
 def _headline(numbers: Numbers) -> dict[str, float]:
@@ -190,12 +222,12 @@ def _headline(numbers: Numbers) -> dict[str, float]:
 
 
 def _findings(settings: Settings, numbers: Numbers) -> dict[str, Finding]:
-    gaussian = [
-        (row, place)
-        for place, epsilon in enumerate(settings["epsilons"])
-        for row in _of(numbers, epsilon)
-        if row["beta"] == 2.0
-    ]
+    """Of beta = 2 the row with the most views counts; exponents are compared where images are seen once."""
+    gaussian = []
+    for place, epsilon in enumerate(settings["epsilons"]):
+        rows = [row for row in _of(numbers, epsilon) if row["beta"] == 2.0]
+        if rows:
+            gaussian.append((max(rows, key=lambda row: row.get("views", 1)), place))
     return {
         "accuracy": _accuracy(settings["paper"], gaussian),
         "accountant": _accountant(settings["paper"], gaussian),
@@ -236,7 +268,7 @@ def _as_good_as_all(numbers: Numbers, epsilons: Sequence[float]) -> Finding:
     """Settings of a single run are told and decide nothing."""
     verdicts, lines = [], []
     for epsilon in epsilons:
-        rows = _of(numbers, epsilon)
+        rows = _of(numbers, epsilon, views=1)
         found = gaussian_and_others([row for row in rows if row["std"] is not None])
         if found is None:
             continue
@@ -256,11 +288,12 @@ def _as_good_as_all(numbers: Numbers, epsilons: Sequence[float]) -> Finding:
 
 
 def _pictures(settings: Settings, numbers: Numbers) -> dict[str, "Figure"]:
-    def curves(in_l2: bool) -> list[dict[str, Any]]:
+    def curves(in_l2: bool, views: int = 1) -> list[dict[str, Any]]:
         drawn = []
         for place, epsilon in enumerate(settings["epsilons"]):
+            found = _of(numbers, epsilon, views=views)
             rows = sorted(
-                (row for row in _of(numbers, epsilon) if row["beta"] == 2.0 or (row["norm"] == 2.0) is in_l2),
+                (row for row in found if row["beta"] == 2.0 or (row["norm"] == 2.0) is in_l2),
                 key=lambda row: float(row["beta"]),
             )
             drawn.append(
@@ -282,6 +315,8 @@ def _pictures(settings: Settings, numbers: Numbers) -> dict[str, "Figure"]:
         )
         if any(beta != 2.0 for curve in drawn for beta in curve["betas"])
     ] or [("clipped in l_2", curves(in_l2=True))]
+    if any(row.get("views", 1) > 1 for row in numbers["rows"]):
+        panels.append(("mirror images in training, l_2", curves(in_l2=True, views=2)))
     title = "CIFAR-10, scattering features and a small CNN; crosses: the paper"
     return {"table1": accuracy_figure(panels, "test accuracy (%), +- 1 std", title=title)}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figure 8: accuracy against beta with one hyperparameter held fixed, from the cells of figure 6."""
+"""Figures 9 to 16: accuracy against beta with one hyperparameter held fixed, from the cells of Figure 4."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -127,12 +127,12 @@ def _pictures(settings: Settings, numbers: Numbers) -> dict[str, "Figure"]:
             for panel in panels
         ]
         rows = -(-len(drawn) // 2)
-        pictures[f"fig8_{name}"] = accuracy_figure(drawn, "test accuracy (%)", rows=rows, same_scale=True)
+        pictures[f"fig9_{name}"] = accuracy_figure(drawn, "test accuracy (%)", rows=rows, same_scale=True)
     return pictures
 
 
 EXPERIMENT = Experiment(
-    name="fig8",
+    name="fig9",
     cells=sweep_cells,
     numbers=_numbers,
     headline=_headline,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figure 5: hardmax utility of simulated votes against the runner-up gap, and its area against beta.
+"""Figures 7 and 8: hardmax utility of simulated votes against the runner-up gap, and its area against beta.
 
 Utilities are exact, where the paper takes the mean of 50 trials. The histograms of 25 classes are random:
 they come from the seeds in the settings, and the spread over the seeds is the error bar.
@@ -220,7 +220,7 @@ def _votes(curve: Mapping[str, Any]) -> str:
 
 def _pictures(settings: Settings, numbers: Numbers) -> dict[str, "Figure"]:
     return {
-        f"fig5_{classes}_classes_{budget['votes']}_votes": hardmax_figure(
+        f"fig7_{classes}_classes_{budget['votes']}_votes": hardmax_figure(
             [
                 curve
                 for curve in numbers["curves"]
@@ -277,7 +277,7 @@ def hardmax_figure(curves: Sequence[Mapping[str, Any]], *, delta: float) -> "Fig
 
 
 EXPERIMENT = Experiment(
-    name="fig5",
+    name="fig7",
     cells=_cells,
     numbers=_numbers,
     headline=_headline,

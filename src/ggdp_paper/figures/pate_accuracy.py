@@ -66,7 +66,7 @@ def accuracies(config: Mapping[str, Any], surroundings: Surroundings) -> dict[st
         row: dict[str, Any] = {"accuracy": float(np.mean(probs[np.arange(len(truth)), truth]))}
         if config["trials"]:
             row["shares"] = [
-                float(np.mean(noisy_argmax(votes.counts, noise, rng=rng) == truth))
+                float(np.mean(noisy_argmax(votes.counts, noise, rng=rng, exact=False) == truth))
                 for _ in range(config["trials"])
             ]
         found["datasets"][name] = row

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figure 4: how often equally private noise is far out, against its exponent."""
+"""Figure 5: how often equally private noise is far out, against its exponent."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -129,11 +129,11 @@ def _is_less(log_weight: float, other: float) -> bool | None:
 def _pictures(settings: Settings, numbers: Numbers) -> dict[str, "Figure"]:
     from ggdp.reporting.figures import outlier_figure
 
-    return {"fig4": outlier_figure([(run["name"], run) for run in numbers["runs"]])}
+    return {"fig5": outlier_figure([(run["name"], run) for run in numbers["runs"]])}
 
 
 EXPERIMENT = Experiment(
-    name="fig4",
+    name="fig5",
     cells=_cells,
     numbers=_numbers,
     headline=_headline,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figure 6: test accuracy of beta-DP-SGD against beta for several budgets, all hyperparameters tuned.
+"""Figure 4: test accuracy of beta-DP-SGD against beta for several budgets, all hyperparameters tuned.
 
 `EXPERIMENT` is the figure on Adult. `REVIEWS` is the same sweep on IMDB with an LSTM. It runs where there is
 a GPU, and is read from a kept record elsewhere.
@@ -211,12 +211,12 @@ def training_files(settings: Settings) -> tuple[str, ...]:
 
 
 EXPERIMENT = Experiment(
-    name="fig6",
+    name="fig4",
     cells=sweep_cells,
     numbers=_numbers,
     headline=_headline,
     findings=_findings,
-    pictures=lambda settings, numbers: {"fig6": accuracy_by_beta(settings, numbers)},
+    pictures=lambda settings, numbers: {"fig4": accuracy_by_beta(settings, numbers)},
     files=training_files,
     packages=("torch", "sklearn"),
     kept_with="training",
@@ -224,8 +224,8 @@ EXPERIMENT = Experiment(
 
 REVIEWS = dataclasses.replace(
     EXPERIMENT,
-    name="fig6_imdb",
-    pictures=lambda settings, numbers: {"fig6_imdb": accuracy_by_beta(settings, numbers)},
+    name="fig4_imdb",
+    pictures=lambda settings, numbers: {"fig4_imdb": accuracy_by_beta(settings, numbers)},
     files=lambda settings: (),
     packages=(),
     kept_with="",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cells that train: the sweep that figures 6 and 8 share, and single runs calibrated to a budget.
+"""Cells that train: the sweep that Figure 4 and Figures 9 to 16 share, and single runs for one budget.
 
 A cell of the sweep trains once and notes the accuracy after every epoch.
 

@@ -8,9 +8,9 @@ import torch
 from ggdp import arguments
 from ggdp.distributions.generalized_gaussian import Rng
 from ggdp_paper.tasks import adult, digits, images, imdb
-from ggdp_paper.tasks.task import Defaults, Request, Task
+from ggdp_paper.tasks.task import Defaults, Request, Task, held_out
 
-__all__ = ["TASKS", "Defaults", "Task", "load_task"]
+__all__ = ["TASKS", "Defaults", "Task", "held_out", "load_task"]
 
 _LOADERS = {
     "digits": digits.load,
@@ -33,6 +33,7 @@ def load_task(
     vocabulary: str | Path = "train",
     standardisation_noise: float = 32.0,
     order_weights: tuple[float, float, float] = (1.0, 1.0, 0.5),
+    views: int = 1,
     kept: Path | None = None,
 ) -> Task:
     """Load a built-in task.
@@ -52,6 +53,7 @@ def load_task(
         order_weights: of cifar10 and svhn: factors of the standardised features of scattering order 0, 1
             and 2. The 192 channels of order 2 say little each and would otherwise take most of every
             gradient's norm.
+        views: of cifar10: 2 to train on every image beside its mirror image, averaged before clipping.
         kept: of cifar10 and svhn: a file for what preprocessing released. It is written once and read ever
             after, so that a run that goes on later costs no second release.
 
@@ -66,6 +68,8 @@ def load_task(
     arguments.one_of("task", name, TASKS)
     if synthetic and generator is None:
         raise ValueError("generator must be given for synthetic data, got None; pass a torch.Generator")
+    if views != 1 and name not in ("cifar10", "svhn"):
+        raise ValueError(f"views of {name} must be 1, got {views}")
     request = Request(
         data=data,
         synthetic=generator if synthetic else None,
@@ -74,6 +78,7 @@ def load_task(
         vocabulary=vocabulary,
         standardisation_noise=standardisation_noise,
         order_weights=order_weights,
+        views=views,
         kept=kept,
     )
     return _LOADERS[name](request)

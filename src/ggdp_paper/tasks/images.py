@@ -95,21 +95,39 @@ def _from_files(name: str, read: Reader, folder: Path, request: Request) -> Task
 
 def _task(name: str, train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], request: Request) -> Task:
     """Features of both parts, standardised by a release on the training part, which is charged."""
+    is_symmetric = name in _SYMMETRIC
+    if request.views not in ((1, 2) if is_symmetric else (1,)):
+        allowed = "1, or 2 for an image beside its mirror image" if is_symmetric else "1"
+        raise ValueError(f"views of {name} must be {allowed}, got {request.views}")
     learnt, scored = (scattered(pixels.to(request.device)) for pixels, _ in (train, test))
     guess = photograph_guess(Scattering(size=32), PIXEL_MEAN, PIXEL_STD)
     noise = request.standardisation_noise
-    found = standardisation_kept_in(request.kept, learnt, guess, noise, rng=request.rng)
-    weighted = Standardisation(found.mean, found.std / channel_weights(request.order_weights))
-    views = [(learnt, train), (scored, test)]
-    if name in _SYMMETRIC:
-        views.append((scattered(test[0].flip(-1).to(request.device)), test))
-    parts = [
-        TensorDataset(weighted.apply_(features), labels.to(request.device)) for features, (_, labels) in views
-    ]
-    charged = (mechanism(CHANNELS, noise),)
+    released = standardisation_kept_in(request.kept, learnt, guess, noise, rng=request.rng)
+    weighted = Standardisation(released.mean, released.std / channel_weights(request.order_weights))
+    found = [(learnt, train), (scored, test)]
+    if is_symmetric:
+        found.append((_mirrored(test[0], request), test))
+    if request.views == 2:
+        learnt = torch.stack([learnt, _mirrored(train[0], request)], dim=1).flatten(0, 1)
+        found[0] = (learnt, train)
+    parts = [(weighted.apply_(features), labels.to(request.device)) for features, (_, labels) in found]
+    if request.views == 2:
+        parts[0] = (learnt.view(-1, 2, *learnt.shape[1:]), parts[0][1])
+    data = [TensorDataset(*part) for part in parts]
     return Task(
-        name, parts[0], parts[1], build, DEFAULTS, charged, mirrored=parts[2] if len(parts) == 3 else None
+        name,
+        data[0],
+        data[1],
+        build,
+        DEFAULTS,
+        (mechanism(CHANNELS, noise),),
+        mirrored=data[2] if is_symmetric else None,
+        views=request.views,
     )
+
+
+def _mirrored(pixels: Tensor, request: Request) -> Tensor:
+    return scattered(pixels.flip(-1).to(request.device))
 
 
 def _synthetic(name: str, request: Request) -> Task:

@@ -59,6 +59,7 @@ class Task:
             accountant composes them with the steps of training.
         caveats: what preprocessing read from the training data that no epsilon covers, one sentence each.
         mirrored: the test examples seen in a mirror, where a mirror changes no label.
+        views: how many views of each training example `train` holds, in dimension 1 of its inputs.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Task:
     charged: tuple[AdditiveNoise, ...] = ()
     caveats: tuple[str, ...] = ()
     mirrored: TensorDataset | None = None
+    views: int = 1
 
     @property
     def num_examples(self) -> int:
@@ -88,6 +90,7 @@ class Request:
         vocabulary: of texts: "train" (not private), "unlabelled", or a file with a word on each line.
         standardisation_noise: noise multiplier of the release of feature means and variances.
         order_weights: factors of the features of scattering order 0, 1 and 2, once standardised.
+        views: 2 for every training image beside its mirror image, where a mirror changes no label.
         kept: the file of the released means and variances.
     """
 
@@ -98,6 +101,7 @@ class Request:
     vocabulary: str | Path = "train"
     standardisation_noise: float = 32.0
     order_weights: tuple[float, float, float] = (1.0, 1.0, 0.5)
+    views: int = 1
     kept: Path | None = None
 
     def __post_init__(self) -> None:
@@ -114,6 +118,19 @@ class Request:
                 "or synthetic data for a smoke run"
             )
         return Path(self.data)
+
+
+def held_out(task: Task, count: int) -> Task:
+    """The task without its test examples: scores are those of `count` training examples, left out of it.
+
+    Settings can be chosen so without a look at the test examples. No epsilon covers the choice either way.
+    """
+    arguments.whole("count", count, most=task.num_examples - 1)
+    inputs, labels = task.train.tensors
+    scored = inputs[-count:].unbind(1) if task.views > 1 else (inputs[-count:],)
+    test, *others = (TensorDataset(view, labels[-count:]) for view in scored)
+    train = TensorDataset(inputs[:-count], labels[:-count])
+    return replace(task, train=train, test=test, mirrored=others[0] if others else None)
 
 
 def synthetic_variant(task: Task, *, batch_size: int = 64, epochs: int = 3) -> Task:

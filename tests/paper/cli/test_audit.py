@@ -10,7 +10,18 @@ from ggdp.torch import add_noise_
 from ggdp.training import optimizer as training_optimizer
 
 ADULT = ("audit", "--task", "adult", "--synthetic", "--seed", "1", "--beta", "1", "--norm", "1")
-SHORT = ("--noise-multiplier", "0.5", "--rate", "1", "--steps", "1", "--clip", "1", "--audit-delta", "1e-7")
+SHORT = (
+    "--noise-multiplier",
+    "0.5",
+    "--rate",
+    "1",
+    "--steps",
+    "1",
+    "--clip-norm",
+    "1",
+    "--audit-delta",
+    "1e-7",
+)
 
 
 def test_an_audit_leaves_a_record_a_picture_and_a_report(ggdp, tmp_path):

@@ -115,12 +115,12 @@ def test_a_section_of_an_earlier_run_says_so(ggdp, tmp_path):
 
 def test_a_quick_run_does_not_replace_a_full_one(ggdp, tmp_path):
     ggdp("reproduce", "fig1", "--out", tmp_path, "--backend", "sequential")
-    record = json.loads((tmp_path / "fig1.json").read_text()) | {"figure": "fig4"}
-    (tmp_path / "fig4.json").write_text(json.dumps(record))
-    done = ggdp("reproduce", "fig4", "--quick", "--out", tmp_path, "--backend", "sequential")
-    told = f"fig4: skipped, a quick run would replace the full one of '{tmp_path / 'fig4.json'}'"
+    record = json.loads((tmp_path / "fig1.json").read_text()) | {"figure": "fig5"}
+    (tmp_path / "fig5.json").write_text(json.dumps(record))
+    done = ggdp("reproduce", "fig5", "--quick", "--out", tmp_path, "--backend", "sequential")
+    told = f"fig5: skipped, a quick run would replace the full one of '{tmp_path / 'fig5.json'}'"
     assert f"{told}; give another --out" in done.out
-    assert json.loads((tmp_path / "fig4.json").read_text()) == record
+    assert json.loads((tmp_path / "fig5.json").read_text()) == record
 
 
 def test_an_unknown_figure_backend_or_folder_is_refused_in_one_line(ggdp, tmp_path):

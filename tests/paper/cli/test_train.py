@@ -79,7 +79,7 @@ def test_a_seed_repeats_the_run_and_without_one_it_differs(ggdp):
 def test_physical_batches_change_nothing_that_is_published(ggdp):
     whole, parts = (
         json.loads(ggdp(*ADULT, *NOISE, "--epochs", "1", "--json", *more).out)["results"][0]
-        for more in ((), ("--physical-batch", "7"))
+        for more in ((), ("--physical-batch-size", "7"))
     )
     assert whole["epsilon"] == parts["epsilon"]
     assert whole["scale"] == parts["scale"]
@@ -93,7 +93,7 @@ def test_physical_batches_change_nothing_that_is_published(ggdp):
         (("--beta", "3", "--noise-multiplier", "3", "--norm", "2"), "norm", 2.0),
         (("--beta", "2", "--noise-multiplier", "1.25"), "noise_multiplier", 1.25),
         ((*NOISE, "--norm", "inf"), "norm", "inf"),
-        ((*NOISE, "--clip", "0.5"), "clip_norm", 0.5),
+        ((*NOISE, "--clip-norm", "0.5"), "clip_norm", 0.5),
         ((*NOISE, "--rate", "0.25"), "rate", 0.25),
         ((*NOISE, "--batch-size", "256"), "rate", 0.5),
         ((*NOISE, "--delta", "1e-5"), "delta", 1e-5),
@@ -105,6 +105,15 @@ def test_options_reach_the_run(ggdp, more, field, value):
     (found,) = json.loads(done.out)["results"]
     assert found[field] == (value if isinstance(value, str) else pytest.approx(value))
     assert found["steps"] == 8
+
+
+def test_views_reach_the_run_where_a_mirror_changes_no_label(ggdp):
+    done = ggdp("train", "--task", "cifar10", "--synthetic", *NOISE, "--steps", "2", "--views", "2", "--json")
+    assert done.code == 0, done.err
+    (found,) = json.loads(done.out)["results"]
+    assert (found["steps"], found["asked"]["views"]) == (2, 2)
+    refused = ggdp(*ADULT, *NOISE, "--views", "2")
+    assert (refused.code, "views of adult must be 1, got 2" in refused.err) == (2, True)
 
 
 def test_private_preprocessing_is_in_the_record_and_released_once(ggdp, tmp_path):

@@ -11,7 +11,7 @@ import pytest
 import torch
 from scipy.io import savemat
 
-from ggdp_paper.tasks import TASKS, adult, image_files, images, load_task
+from ggdp_paper.tasks import TASKS, adult, held_out, image_files, images, load_task
 
 PARAMETERS = {"digits": 6090, "adult": 4034, "imdb": 1_081_002, "cifar10": 187_210, "svhn": 187_210}
 INPUTS = {"digits": (1, 8, 8), "adult": (123,), "imdb": (256,), "cifar10": (243, 8, 8), "svhn": (243, 8, 8)}
@@ -375,3 +375,28 @@ def test_features_of_order_2_weigh_half():
     torch.testing.assert_close(ratio.nan_to_num(0.0), expected.where(~ratio.isnan(), 0.0))
     with pytest.raises(ValueError, match="order_weights must be a number"):
         features((1.0, 0.0, 1.0))
+
+
+def test_images_beside_their_mirror_images_are_two_views_of_one_example():
+    plain, both = (
+        load_task(
+            "cifar10",
+            synthetic=True,
+            generator=generator(3),
+            rng=np.random.default_rng(3),
+            views=views,
+        )
+        for views in (1, 2)
+    )
+    assert both.train.tensors[0].shape == (len(plain.train), 2, *plain.train.tensors[0].shape[1:])
+    assert torch.equal(both.train.tensors[0][:, 0], plain.train.tensors[0])
+    assert torch.equal(both.test.tensors[0], plain.test.tensors[0])
+    assert (plain.views, both.views, both.charged) == (1, 2, plain.charged)
+    score = held_out(both, 50)
+    assert (len(score.train), len(score.test)) == (len(plain.train) - 50, 50)
+    assert torch.equal(score.test.tensors[0], plain.train.tensors[0][-50:])
+    assert torch.equal(score.mirrored.tensors[0], both.train.tensors[0][-50:, 1])
+    with pytest.raises(ValueError, match="views of svhn must be 1, got 2"):
+        load_task("svhn", synthetic=True, generator=generator(3), views=2)
+    with pytest.raises(ValueError, match="views of cifar10 must be 1, or 2"):
+        load_task("cifar10", synthetic=True, generator=generator(3), views=3)

@@ -102,6 +102,24 @@ class ClassToken(nn.Module):
         return self.layer(x * self.scales[0] + self.scales[1])
 
 
+class TokenAndPositions(nn.Module):
+    """A class token and positions beside layers, as in a vision transformer, used in one way or another."""
+
+    def __init__(self, use: str) -> None:
+        super().__init__()
+        self.use = use
+        self.token = nn.Parameter(torch.randn(1, 1, 4))
+        self.positions = nn.Parameter(torch.randn(1, 4, 4))
+        self.layer, self.norm = nn.Linear(4, 4), nn.LayerNorm(4)
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        repeats = self.use == "repeat"
+        token = self.token.repeat(len(x), 1, 1) if repeats else self.token.expand(len(x), -1, -1)
+        x = torch.cat([token, x], dim=1) + (self.positions[0] if self.use == "row 0" else self.positions)
+        return self.head(self.norm(x + torch.tanh(self.layer(x)))[:, :2])
+
+
 class Positions(nn.Module):
     """Position embeddings looked up once for all examples."""
 
@@ -268,6 +286,9 @@ CASES = (
     _layer("convolution called twice", lambda: Twice(nn.Conv1d(2, 2, 3, padding=1)), N, 2, 5),
     _layer("prelu", lambda: nn.PReLU(3), N, 3, 4),
     _layer("parameters beside layers", ClassToken, N, 3, 4),
+    _layer("token and positions", lambda: TokenAndPositions("expand"), N, 3, 4),
+    _layer("token that is repeated", lambda: TokenAndPositions("repeat"), N, 3, 4),
+    _layer("positions of row 0", lambda: TokenAndPositions("row 0"), N, 3, 4),
     _layer("low rank", LowRank, N, 6),
 )
 

@@ -57,6 +57,27 @@ def _prepared(case: LayerCase, device: str) -> tuple[nn.Module, tuple[Tensor, ..
     return model.to(device), tuple(each.to(device) for each in inputs), truth
 
 
+@pytest.mark.parametrize("case", [case for case in CASES if case.batch_dim == 0], ids=lambda case: case.name)
+def test_views_of_an_example_are_averaged_before_clipping(case: LayerCase, device: str) -> None:
+    torch.manual_seed(5)
+    model = case.model()
+    views = [case.inputs(), case.inputs(), case.inputs()]
+    inputs = tuple(torch.stack(each, dim=1) for each in zip(*views, strict=True))
+    rows = single_examples(case, model, tuple(each.flatten(0, 1) for each in inputs)).gradients
+    truth = SingleExamples(tuple(each.unflatten(0, (-1, 3)).mean(dim=1).to(device) for each in rows))
+    model, inputs = model.to(device), tuple(each.to(device) for each in inputs)
+    for p in (1.33, 2.0):
+        clip_norm = float(truth.norms(p).median())
+        gradients = ExampleGradients(model, views=3)
+        example_losses(case, model(*inputs)).mean().backward()
+        found = gradients.clipped_sum(Clipping(clip_norm, p))
+        assert gradients.num_checks == 1
+        gradients.detach()
+        assert _close(found.norms, truth.norms(p), clip_norm)
+        for sums, expected in zip(found.sums, truth.clipped_sums(p, clip_norm), strict=True):
+            assert _close(sums, expected, clip_norm)
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_norms_and_clipped_sums_equal_a_loop_over_single_examples(case: LayerCase, device: str) -> None:
     model, inputs, truth = _prepared(case, device)

@@ -54,6 +54,15 @@ class Enclosed:
     below: Atoms
     times: int
 
+    def agrees(self, other: "Enclosed") -> bool:
+        """Whether both are the same to the last bit."""
+        return self.times == other.times and all(
+            mine.infinite == theirs.infinite
+            and np.array_equal(mine.loss, theirs.loss)
+            and np.array_equal(mine.mass, theirs.mass)
+            for mine, theirs in ((self.above, other.above), (self.below, other.below))
+        )
+
 
 @dataclass(frozen=True)
 class AtomCurve:

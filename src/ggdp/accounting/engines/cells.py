@@ -36,6 +36,7 @@ from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
 from ggdp.numerics import UNIT_ROUNDOFF
 from ggdp.privacy_loss.cells import Atoms
 from ggdp.privacy_loss.dominating import Parts
+from ggdp.search import arithmetic, halve
 
 _MOST_POINTS = 2**20
 _MOST_CELLS = 400_000
@@ -268,7 +269,7 @@ class CellComposition:
         widest = max(high - low for low, high in [*spans, *known])
         finest = max(1.5 * window / _MOST_POINTS, widest / _MOST_CELLS)
         spacing = max(_COARSEST / (saddle.theta + 1.0), finest)
-        few = self._releases <= _FEW
+        few = self._releases <= max(_FEW, 2 * len(self._custom))
         lower, other = (grid_below, grid_merged) if few else (grid_merged, grid_below)
         best, width, stalled = None, math.inf, 0
         while best is None or spacing >= finest:
@@ -366,10 +367,7 @@ def _walked(holds: Callable[[float], bool], start: float, side: float, end: floa
         if holds(good):
             break
         bad, step = good, 2.0 * step
-    for _ in range(12):
-        middle = 0.5 * (good + bad)
-        good, bad = (middle, bad) if holds(middle) else (good, middle)
-    return good
+    return halve(holds, good, bad, middle=arithmetic, halvings=12)[0]
 
 
 def _infinite_mass(parts: Sequence[tuple[Atoms, int]], side: float) -> float:

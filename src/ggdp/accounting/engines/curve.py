@@ -68,13 +68,18 @@ class EpsilonSandwich:
         return self.upper - self.lower
 
 
-def crossing(curve: Curve, log_delta: float, start: float, reach: float) -> EpsilonSandwich:
+def crossing(
+    curve: Curve, log_delta: float, start: float, reach: float, resolution: float = 0.0
+) -> EpsilonSandwich:
     """Solve for the epsilon at which log delta has the value given, from a start at most about `reach` off.
+
+    Where a curve costs much, a `resolution` of the best value, relative to it, saves some questions; the two
+    certified ends are certified all the same.
 
     Raises:
         CannotCertifyError: the curve cannot be followed to the answer.
     """
-    estimate, here = _newton(curve, log_delta, start, reach)
+    estimate, here = _newton(curve, log_delta, start, reach, resolution)
     return EpsilonSandwich(
         lower=_walk(curve, log_delta, estimate, here, -1.0),
         estimate=estimate,
@@ -84,7 +89,9 @@ def crossing(curve: Curve, log_delta: float, start: float, reach: float) -> Epsi
     )
 
 
-def _newton(curve: Curve, log_delta: float, start: float, reach: float) -> tuple[float, LogDelta]:
+def _newton(
+    curve: Curve, log_delta: float, start: float, reach: float, resolution: float
+) -> tuple[float, LogDelta]:
     """Newton's method on log delta, kept between the nearest points known to lie on either side."""
     low, high, point = -math.inf, math.inf, start
     for _ in range(100):
@@ -97,7 +104,8 @@ def _newton(curve: Curve, log_delta: float, start: float, reach: float) -> tuple
         following = point + step
         if not low < following < high and math.isfinite(high - low):
             following = 0.5 * (low + high)  # atoms bend the curve: Newton's step can leap over the answer
-        if abs(following - point) <= 4.0 * math.ulp(abs(point)) or high - low <= 8.0 * math.ulp(abs(point)):
+        close = 4.0 * math.ulp(abs(point)) + resolution * abs(point)
+        if abs(following - point) <= close or high - low <= 2.0 * close:
             return point, here
         point = following
     raise CannotCertifyError("no epsilon found where delta has the value asked for")

@@ -32,6 +32,7 @@ from ggdp.errors import CannotCertifyError
 from ggdp.numerics import Array
 from ggdp.privacy_loss.decay import Decay, decay
 from ggdp.privacy_loss.quadrature import Nodes, certified_nodes
+from ggdp.search import geometric, halve
 
 PLANNING_ERROR = 1e-5
 """How far the planned log phi may lie below the certified one; the caller checks it."""
@@ -162,11 +163,13 @@ def _far_end(parts: Parts, decays: Sequence[Decay], deviation: float, enough: fl
         omega *= 1.6
         if omega > _FURTHEST * step:
             return _tolerable_end(parts, decays, enough, step)
-    low, high = omega / 1.6, omega
-    for _ in range(3):
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if _log_far_tail(parts, decays, middle) > enough else (low, middle)
-    return high
+    return halve(
+        lambda point: _log_far_tail(parts, decays, point) <= enough,
+        omega,
+        omega / 1.6,
+        middle=geometric,
+        halvings=3,
+    )[0]
 
 
 def _tolerable_end(parts: Parts, decays: Sequence[Decay], enough: float, step: float) -> float:

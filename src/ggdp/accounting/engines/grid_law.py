@@ -13,9 +13,11 @@ the grid points j and j + 1 these two lines meet at a depth
 
 below the cell's own chord, a share b / (a + b) of the way from x_j to x_(j+1), where m are the masses of
 the chords' law. The ends of the cell are lowered by (e^h - 1) a^2 b / (a^2 + b^2) and (e^h - 1) a b^2 /
-(a^2 + b^2), which brings the chord down to that point; an end of two cells is lowered by the larger
-amount. Then the lower convex hull of the points is taken. Its kinks lie on the grid, so it is the curve of
-a law on the grid. Nothing but values of the curve is used, so only their errors count.
+(a^2 + b^2), which brings the chord down to that point. Where one of a and b is far larger, the end on its
+side is lowered alone, by (e^h - 1) times the smaller one, which does the same: the other end may be a tail
+much smaller than what would be taken off it. An end of two cells is lowered by the larger amount. Then the
+lower convex hull of the points is taken. Its kinks lie on the grid, so it is the curve of a law on the grid.
+Nothing but values of the curve is used, so only their errors count.
 """
 
 import math
@@ -30,6 +32,9 @@ from ggdp.privacy_loss.shift_pair import ShiftPair
 
 _MATTERS = 1e11  # a mass that is all of the answer, in units of one that is negligible
 _SMALLEST = 1e-295  # value of a curve up to which it may be off by as much
+_ALONE = 0.9  # share of two masses from which on the cell's end beside the larger one is lowered alone
+_FURTHER = 1000  # points that a grid is extended by to reach beyond the smallest loss
+_WRAPPED = 4  # chords of a hull that are found one by one
 _MOST_ROUNDS = 100  # in which points above their neighbours' chord are dropped
 
 
@@ -203,6 +208,9 @@ class _Curve:
         ends = self.t_turn + (np.array([0, len(self.right.value) - 1]) - [self.turn, 0]) * self.spacing
         origin = self._meeting()
         first = min(math.floor((ends[0] - origin) / self.spacing), -4)
+        if math.isfinite(self.pair.infimum):  # two points left of all losses, where the curve is known
+            outside = math.floor((self.pair.infimum - origin) / self.spacing) - 2
+            first = outside if first - outside <= _FURTHER else first
         last = math.floor((ends[1] - origin) / self.spacing)
         if last < 6 or self.t_turn > 0.0:
             return None
@@ -255,6 +263,7 @@ class _Curve:
         mass = np.maximum(self.masses(left, right), 0.0) + doubt
         one, other = mass[:-1], math.exp(-self.spacing) * mass[1:]
         share = one / (one + other)
+        share = np.where(share > _ALONE, 1.0, np.where(share < 1.0 - _ALONE, 0.0, share))
         weight = (1.0 + 64.0 * UNIT_ROUNDOFF) * math.expm1(self.spacing) / (share**2 + (1.0 - share) ** 2)
         first, second = np.zeros(size), np.zeros(size)  # what the cell right of a point asks for, and left
         first[:-1] = weight * other * share**2
@@ -323,12 +332,21 @@ class _Curve:
         """Masses of the lower convex hull of the points, which goes on as its first and last chord.
 
         A point above the chord of its neighbours is no corner of the hull. All such points are dropped at
-        once, until none is left. A slope times its place is subtracted from the next one before it is
-        multiplied by the small step between the places: rounding is then relative to the curve.
+        once, until none is left. The first chords, which may pass over thousands of points, are found before
+        that: the hull goes from a corner to the point to which the chord is flattest. A slope times its
+        place is subtracted from the next one before it is multiplied by the small step between the places:
+        rounding is then relative to the curve.
         """
         size, turn = self.turn + len(right), self.turn
         values = np.concatenate([left, right])  # the turn twice, once in either form
-        kept = np.arange(size)
+        corners = [0]
+        while len(corners) <= _WRAPPED and corners[-1] < turn:
+            here = corners[-1]
+            with np.errstate(over="ignore"):
+                away = np.expm1(np.arange(1, turn + 1 - here) * self.spacing)
+            slopes = (left[here + 1 :] - left[here]) / away
+            corners.append(turn - int(np.argmin(slopes[::-1])))
+        kept = np.concatenate([corners[:-1], np.arange(corners[-1], size)])
         for _ in range(_MOST_ROUNDS):
             place = int(np.searchsorted(kept, turn))
             step = np.diff(np.concatenate([values[kept[: place + 1]], values[kept[place:] + 1]]))

@@ -52,8 +52,8 @@ _MOST_POINTS = 2**21
 _MOST_CELLS = 400_000
 _LARGE = 600.0  # exponent of the largest factor taken
 _DEEPEST = 700.0
-_FEW = 20  # releases up to which the coupling is good enough, and cheaper than a second law
 _COARSEST = 0.01  # first spacing tried, against the length over which delta falls by a factor e
+_FACTORS = 8  # transforms multiplied before a logarithm is taken: each has some 1e-17 of noise at least
 
 Laws = Sequence[tuple[GridLaw, int]]
 
@@ -109,7 +109,7 @@ class Lattice:
         index = int(np.searchsorted(self.loss, epsilon, side="right"))
         if not 0 < index < len(self.loss):
             raise CannotCertifyError("epsilon lies outside the lattice's window")
-        if self.growth * (abs(epsilon - self.centre) + self.reach) > _LARGE:
+        if self.growth * abs(epsilon - self.centre) > _LARGE:
             raise CannotCertifyError("epsilon lies too far from the lattice's centre")
         shrink = math.exp(epsilon - self.centre)
         above, kernel = float(self.above[index]), float(self.kernel[index])
@@ -135,10 +135,10 @@ class Lattice:
     def _inflation(self, epsilon: float) -> float:
         """By how much moving losses to the grid can have raised delta at epsilon, relative to e^base."""
         low, high = np.searchsorted(self.loss, [epsilon - self.reach, epsilon + self.reach], side="left")
-        if low == 0:
-            return math.inf
-        near = float(self.above[low] - self.above[min(high + 1, len(self.above) - 1)])
         distance = abs(epsilon - self.centre) + self.reach
+        if low == 0 or self.theta * distance > _LARGE:
+            return math.inf  # the coupling says nothing; a law below may
+        near = float(self.above[low] - self.above[min(high + 1, len(self.above) - 1)])
         near += float(high - low + 2) * self.entry_error * math.exp(self.theta * distance)
         near += len(self.loss) * UNIT_ROUNDOFF * float(self.above[low])
         return math.expm1(self.spacing) * math.exp(self.spacing) * (self.moved * near + self.unlikely)
@@ -161,7 +161,8 @@ def build(parts: Parts, plan: TiltPlan, saddle: Saddle, tolerance: float) -> Lat
         width = lattice.log_delta(saddle.epsilon).ledger.discretization
         if width <= tolerance or spacing <= finest:
             return lattice
-        spacing = max(finest, spacing * min(0.8 * math.sqrt(tolerance / width), 0.25))
+        finer = 0.8 * math.sqrt(tolerance / width) if math.isfinite(width) else 0.25
+        spacing = max(finest, spacing * min(finer, 0.25))
 
 
 def _aligned(parts: Parts, spacing: float) -> float:
@@ -189,14 +190,16 @@ def _on_grid(
         for (pair, times), span in zip(parts, spans, strict=True)
     ]
     above = compose(laws, saddle, size, spacing)
-    few = sum(times for _, times in laws) < _FEW
-    if few or above.log_delta(saddle.epsilon).ledger.discretization <= tolerance:
+    if above.log_delta(saddle.epsilon).ledger.discretization <= tolerance:
         return above
     dominated = [(law.below, times) for law, times in laws]
     known = [(law, times) for law, times in dominated if law is not None]
     if len(known) < len(laws):
         return above
-    return replace(above, below=compose(known, saddle, size, spacing))
+    try:
+        return replace(above, below=compose(known, saddle, size, spacing))
+    except CannotCertifyError:  # it has next to no mass left, as where an atom lies at the end of the grid
+        return above
 
 
 def _moved_at_most(laws: Laws, rare: float) -> tuple[float, float]:
@@ -246,19 +249,39 @@ def window_of(plan: TiltPlan, saddle: Saddle) -> float:
 
 def compose(laws: Laws, saddle: Saddle, size: int, spacing: float) -> Lattice:
     """The law of the sum of all losses, by one tilted transform of `size` points around the saddle."""
+    return _unrolled(laws, saddle, spacing, *tilted_sum(laws, saddle.theta, size))
+
+
+def tilted_sum(laws: Laws, theta: float, size: int) -> tuple[Array, float, float]:
+    """Masses of the sum of all losses, tilted by theta, scaled to one and wrapped to `size` points.
+
+    The first one belongs to the sum of the first losses. Also a bound on the error of every mass, and log of
+    what they were scaled by.
+    """
     half = size // 2 + 1
     log_transform, slip = np.zeros(half, dtype=np.complex128), np.zeros(half)
     per_entry = 6.0 * math.log2(size) * UNIT_ROUNDOFF
     log_phi = 0.0
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+    product, factors = np.ones(half, dtype=np.complex128), 0  # of laws that occur once: one logarithm for all
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
         for law, times in laws:
-            exponent = law.log_mass + saddle.theta * law.loss
-            log_one = _log_sum(exponent)
+            exponent = law.log_mass + theta * law.loss
+            log_one = log_sum(exponent)
             places = np.arange(len(exponent)) % size
             transform = np.fft.rfft(np.bincount(places, weights=np.exp(exponent - log_one), minlength=size))
-            log_transform += times * np.log(transform)
+            if times == 1:
+                product *= transform
+                factors += 1
+            else:
+                log_transform += times * np.log(transform)
             slip += times * np.log1p((per_entry + 8.0 * UNIT_ROUNDOFF) / np.abs(transform))
             log_phi += times * log_one
+            if factors == _FACTORS:
+                slip[product == 0.0] = math.inf  # nothing is known of what underflows
+                log_transform += np.log(product)
+                product[:], factors = 1.0, 0
+        slip[product == 0.0] = math.inf
+        log_transform += np.log(product)
         modulus = np.exp(log_transform.real)
         power = np.where(modulus > 0.0, np.exp(log_transform), 0.0)
         error = np.where(
@@ -268,7 +291,7 @@ def compose(laws: Laws, saddle: Saddle, size: int, spacing: float) -> Lattice:
     entries = np.maximum(np.fft.irfft(power, size), 0.0)
     # every entry of the inverse is off by no more than the mean of what its inputs, two conjugate halves,
     # are off by
-    return _unrolled(laws, saddle, spacing, entries, 2.0 * float(error.sum()) / size, log_phi)
+    return entries, 2.0 * float(error.sum()) / size, log_phi
 
 
 def _unrolled(
@@ -329,7 +352,7 @@ def _wrapped(laws: Laws, saddle: Saddle, reach: float, period: float, base: floa
     best = math.inf
     for growth in (0.1, 0.4, 1.5, 3.0, 5.0, 8.0, 12.0):
         theta_2 = saddle.theta + growth / saddle.deviation
-        value = sum(times * _log_sum(law.log_mass + theta_2 * law.loss) for law, times in laws)
+        value = sum(times * log_sum(law.log_mass + theta_2 * law.loss) for law, times in laws)
         best = min(best, value - theta_2 * saddle.epsilon - (theta_2 - saddle.theta) * reach - base)
     right = math.exp(min(best, 700.0))
     left = math.exp(min(-base - saddle.theta * period, 700.0))
@@ -341,11 +364,12 @@ def _raised(laws: Laws, theta: float) -> float:
     total = 0.0
     for law, times in laws:
         if law.raised > 0.0:
-            log_one = _log_sum(law.log_mass + theta * law.loss)
+            log_one = log_sum(law.log_mass + theta * law.loss)
             total += times * math.exp(min(math.log(law.raised) + theta * float(law.loss[0]) - log_one, 0.0))
     return total
 
 
-def _log_sum(exponent: Array) -> float:
+def log_sum(exponent: Array) -> float:
+    """log of the sum of exponentials."""
     peak = float(exponent.max())
     return peak + math.log(float(np.exp(exponent - peak).sum()))

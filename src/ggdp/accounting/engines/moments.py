@@ -5,7 +5,8 @@ Used only where no engine certifies its own error well enough. Above, delta(eps)
 sup_x (1 - e^-x) e^{-theta x} for any theta > 0, with K certified by quadrature. Below, a composition is at
 least as revealing as any one of its releases, and delta(eps) >= P(E) - e^eps Q(E) for the event E that some
 loss exceeds a number c. Where one large loss decides and all others hardly vary, the best c leaves next to
-nothing out.
+nothing out. Of a few releases with bounded losses, E is also that all noise exceeds a point: then the sum of
+losses is at least that of the losses there, l, and delta(eps) >= P(E) (1 - e^(eps - l)).
 """
 
 import math
@@ -23,6 +24,8 @@ from ggdp.privacy_loss.quadrature import NEGLIGIBLE, certified_nodes_of_all
 _FACTORS = (1.0, 0.85, 0.7, 0.55, 0.4, 0.25, 0.1, 0.03, 0.01, 0.001)  # of the saddle's tilt
 _MOST_SINGLE = 3  # releases that are asked for their own cost
 _MOST_PARTS = 50  # more are not worth the time
+_MOST_TOGETHER = 1000  # releases that may all be extreme at once
+_POINTS = 2000  # at which they are tried
 _NONE = -1e9  # log of a mass that is none
 
 
@@ -69,13 +72,14 @@ def _best_tilt(
         if planned[place] > wanted:
             break
         try:
-            return bound(tilts[place], _certified_cumulant(parts, plan, tilts[place]))
+            return bound(tilts[place], certified_cumulant(parts, plan, tilts[place]))
         except ArithmeticError:  # the plan was wrong there, or the tail does not fall off
             continue
     return math.inf
 
 
-def _certified_cumulant(parts: Parts, plan: TiltPlan, theta: float) -> float:
+def certified_cumulant(parts: Parts, plan: TiltPlan, theta: float) -> float:
+    """No less than K(theta)."""
     pairs, yardsticks = [pair for pair, _ in parts], plan.log_phis(theta)[:, None]
     # the errors of all releases add up to some 1e-6 at most, far less than Chernoff's inequality gives away
     accuracy = max(-18.0 - math.log(float(plan.times.sum())), NEGLIGIBLE)
@@ -90,7 +94,7 @@ def epsilon_below(parts: Parts, plan: TiltPlan, log_delta: float) -> float:
     """A certified lower bound of the epsilon at a delta: the best single release, or the best event.
 
     delta >= P(E) - e^eps Q(E) for every event E, so epsilon >= log((P(E) - delta) / Q(E)). E is that some
-    loss exceeds c, and c is tried.
+    loss exceeds c, or that all noise exceeds a point, and c and the point are tried.
     """
     best = 0.0
     for index in _most_revealing(parts, plan, log_delta):
@@ -105,7 +109,40 @@ def epsilon_below(parts: Parts, plan: TiltPlan, log_delta: float) -> float:
             found = event.log_p - event.log_q + np.log1p(-np.exp(share))
         return np.where(share < 0.0, found, -np.inf)
 
-    return max(best, _largest(parts, value, best))
+    return max(best, _largest(parts, value, best), _all_epsilon(parts, log_delta))
+
+
+def _all_beyond(parts: Parts) -> tuple[Array, Array]:
+    """The events that all noise exceeds a point: no more than log P(E), and than the sum of losses on E."""
+    log_p, least = np.zeros(_POINTS), np.zeros(_POINTS)
+    for pair, times in parts:
+        reach = (700.0 / float(sum(count for _, count in parts))) ** (1.0 / pair.beta)
+        places = pair.up + np.linspace(-reach, reach, _POINTS)
+        one_p, _, slip = log_masses(pair, places)
+        log_p += times * (one_p - slip)
+        least += times * pair.loss(places)
+    return log_p - 1e-14 * np.abs(log_p), least - 1e-12 * np.abs(least)
+
+
+def _all_epsilon(parts: Parts, log_delta: float) -> float:
+    """The largest epsilon that one of these events shows: least loss on it + log(1 - delta / P(E))."""
+    if sum(times for _, times in parts) > _MOST_TOGETHER:
+        return -math.inf
+    log_p, least = _all_beyond(parts)
+    share = log_delta - log_p
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = least + np.log1p(-np.exp(np.minimum(share, 0.0)))
+    return float(np.where(share < 0.0, found, -np.inf).max()) * (1.0 - 1e-14)
+
+
+def _all_log_delta(parts: Parts, epsilon: float) -> float:
+    """The largest log of P(E) (1 - e^(epsilon - least loss on E)) that one of these events shows."""
+    if sum(times for _, times in parts) > _MOST_TOGETHER:
+        return -math.inf
+    log_p, least = _all_beyond(parts)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = log_p + np.log(-np.expm1(np.minimum(epsilon - least, 0.0)))
+    return float(np.where(least > epsilon, found, -np.inf).max()) - 1e-12
 
 
 def _most_revealing(parts: Parts, plan: TiltPlan, log_delta: float) -> list[int]:
@@ -136,7 +173,7 @@ def log_delta_below(parts: Parts, plan: TiltPlan, epsilon: float) -> float:
             found = event.log_p + np.log(-np.expm1(np.minimum(ratio, 0.0)))
         return np.where(ratio < 0.0, found, -np.inf)
 
-    return max(best, _largest(parts, value, epsilon))
+    return max(best, _largest(parts, value, epsilon), _all_log_delta(parts, epsilon))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from ggdp.accounting.bounds import Bounds, ErrorLedger
-from ggdp.accounting.engines import contour, lattice, moments, rare
+from ggdp.accounting.engines import contour, jump, lattice, moments, rare
 from ggdp.accounting.engines.curve import (
     MOST_EPSILON,
     ClosedForm,
@@ -34,13 +34,17 @@ CLOSED_FORM = "closed form"
 
 _SMALLEST_LOG_DELTA = math.log(1e-290)  # beyond, delta is as good as none, and only bounded
 _GOOD_WIDTH = 2e-7  # relative width at which the contour's answer is taken as it is
-_FAIR_WIDTH = 1e-6  # and any other engine's
+_FAIR_WIDTH = 1e-6  # and any other engine's,
+_ENOUGH = {"contour": _GOOD_WIDTH, "one jump": 5e-6}  # but where one jump decides no other engine does better
+_MOST_STEEP = 5.0
 _SUPREMUM_ERROR = 1e-14  # relative rounding error of a sum of largest losses
 _MANY = 12  # different parts beyond which each attempt takes a second or so, and fewer are made
 _MOST_ON_GRID = 60  # different parts that are put on a grid
 _MOST_RARE = 100  # different parts of which a rare event is split off, or a line drawn twice
 _LEAST_DELTA = 5e-324  # a positive delta never becomes an upper bound of zero
 _KEPT = 6  # curves that are kept for further questions
+_NEARLY = 1.5  # by how much the answers of a kept curve may be wider than where it was built
+_WHOLE = ("contour", "lattice")  # engines that compose whole losses, around a saddle
 
 Engine = Callable[[Parts, TiltPlan, Saddle], Curve]
 
@@ -55,6 +59,10 @@ class _Built:
     epsilon: float
     log_delta: float
     slope: float
+    enough_epsilon: float = (
+        0.0  # relative width that is taken off it, where no engine had done better; likewise
+    )
+    enough_delta: float = 0.0
 
 
 class PairComposition:
@@ -113,16 +121,21 @@ class PairComposition:
             least = moments.epsilon_below(self.parts, plan, log_delta)
             if least > MOST_EPSILON:
                 raise too_large(least)
+        tried: list[tuple[float, _Built]] = []
         for method, attempt in self._attempts(saddle, log_delta):
             try:
                 found, curve = attempt()
             except ArithmeticError:
                 continue
-            self._keep(method, curve, found.estimate, saddle)
+            built = self._keep(method, curve, saddle, found.estimate, log_delta, found.slope)
             answer = self._as_bounds(found, method)
+            tried.append((_relative_width(answer), built))
             best = answer if best is None else Bounds.intersection(best, answer)
             if _is_good(best, method):
                 return best
+        if tried:
+            width, narrowest = min(tried, key=lambda one: one[0])
+            narrowest.enough_epsilon = _NEARLY * width
         return self._epsilon_with_moments(log_delta, saddle, best)
 
     def delta(self, epsilon: float, known: float = 0.0) -> Bounds:
@@ -136,16 +149,19 @@ class PairComposition:
             return _delta_bounds(ClosedForm(self.parts[0][0]).log_delta(epsilon), CLOSED_FORM)
         for built in self._nearest(lambda built: abs(built.epsilon - epsilon) / built.reach):
             try:
-                answer = _delta_bounds(built.curve.log_delta(epsilon), built.method)
+                found = built.curve.log_delta(epsilon)
             except ArithmeticError:
                 continue
-            if _is_good(answer, built.method):
+            answer = _delta_bounds(found, built.method)
+            is_best = _relative_width(answer) <= built.enough_delta
+            if is_best or _is_good(answer, built.method, -found.slope * epsilon):
                 return answer
         plan = self._plan
         saddle = saddle_for_epsilon(plan, epsilon)
         best: Bounds | None = None
         if not saddle.deviation > 0.0 or saddle.log_delta < _SMALLEST_LOG_DELTA or epsilon > MOST_EPSILON:
             return self._delta_by_moments(saddle, epsilon)
+        tried: list[tuple[float, _Built]] = []
         for turn, (method, attempt) in enumerate(self._delta_attempts(saddle, epsilon)):
             if turn == 1 and known > 0.0:
                 rough = self._delta_by_moments(saddle, epsilon)
@@ -153,13 +169,21 @@ class PairComposition:
                     return rough
             try:
                 curve = attempt()
-                answer = _delta_bounds(curve.log_delta(epsilon), method)
+                found = curve.log_delta(epsilon)
             except ArithmeticError:
                 continue
-            self._keep(method, curve, epsilon, saddle)
+            answer = _delta_bounds(found, method)
+            kept = self._keep(method, curve, saddle, epsilon, found.estimate, found.slope)
+            tried.append((_relative_width(answer), kept))
             best = answer if best is None else Bounds.intersection(best, answer)
-            if _is_good(best, method) or best.upper <= known:
+            # a jump's delta falls steeply: this much of it is next to nothing of epsilon
+            enough = method == "one jump" and best.width <= 1e-4 * best.upper
+            steepness = -found.slope * epsilon
+            if _is_good(best, method, steepness) or enough or best.upper <= known:
                 return best
+        if tried:
+            width, narrowest = min(tried, key=lambda one: one[0])
+            narrowest.enough_delta = _NEARLY * width
         wide = self._delta_by_moments(saddle, epsilon)
         return wide if best is None else Bounds.intersection(best, wide)
 
@@ -175,13 +199,21 @@ class PairComposition:
 
     # --- curves that are there already
 
-    def _keep(self, method: str, curve: Curve, epsilon: float, saddle: Saddle | None) -> None:
-        """Keep a curve that was just asked at epsilon."""
-        here = curve.log_delta(epsilon)
-        known = saddle is not None and not method.endswith("rare event")
-        reach = max(2.0 * saddle.deviation if saddle is not None and known else 0.2 * epsilon, 1e-300)
-        built = _Built(method, curve, reach, epsilon, here.estimate, min(here.slope, -1e-300))
+    def _keep(
+        self,
+        method: str,
+        curve: Curve,
+        saddle: Saddle | None,
+        epsilon: float,
+        log_delta: float,
+        slope: float,
+    ) -> _Built:
+        """Keep a curve that has this log delta and slope at epsilon."""
+        # where a rare event decides, the saddle of the whole loss says nothing about how far a curve reaches
+        reach = 2.0 * saddle.deviation if saddle is not None and method in _WHOLE else 0.2 * epsilon
+        built = _Built(method, curve, max(reach, 1e-300), epsilon, log_delta, min(slope, -1e-300))
         self._built = [*self._built[1 - _KEPT :], built]
+        return built
 
     def _nearest(self, distance: Callable[[_Built], float]) -> list[_Built]:
         """The two curves whose last question was nearest."""
@@ -196,7 +228,7 @@ class PairComposition:
             except ArithmeticError:
                 continue
             answer = self._as_bounds(found, built.method)
-            if _is_good(answer, built.method):
+            if _relative_width(answer) <= built.enough_epsilon or _is_good(answer, built.method):
                 built.epsilon, built.log_delta, built.slope = found.estimate, log_delta, found.slope
                 return answer
         return None
@@ -231,7 +263,7 @@ class PairComposition:
         start = curve.start(log_delta)
         try:
             found = crossing(curve, log_delta, start, 0.1 * start)
-            self._keep(CLOSED_FORM, curve, found.estimate, None)
+            self._keep(CLOSED_FORM, curve, None, found.estimate, log_delta, found.slope)
             return self._as_bounds(found, CLOSED_FORM)
         except ArithmeticError:
             pass
@@ -266,10 +298,14 @@ class PairComposition:
         several = len(self.parts)
         if planned:
             yield "contour", partial(self._by_engine, contour.draw, saddle, log_delta)
+        split: list[EpsilonSandwich] = []  # what one jump found: a lattice has nothing better then
         if self._may_be_rare:
-            for name, engine in _ENGINES if several <= _MANY else _ENGINES[:1]:
-                yield f"{name} with rare event", partial(self._with_rare, engine, log_delta)
-        if planned and several <= _MOST_ON_GRID:
+            yield "contour with rare event", partial(self._with_rare, contour.draw, log_delta)
+            if several == 1:
+                yield "one jump", partial(self._with_jump, log_delta, split)
+            if several <= _MANY and not split:
+                yield "lattice with rare event", partial(self._with_rare, _grid, log_delta)
+        if planned and several <= _MOST_ON_GRID and not split:
             yield "lattice", partial(self._by_engine, _grid, saddle, log_delta)
         if planned and several <= _MOST_RARE:
             yield "contour", partial(self._by_engine, _patient, saddle, log_delta)
@@ -312,11 +348,24 @@ class PairComposition:
             before = math.inf if best is None else best[0].width
             best = (again, curve) if best is None or again.width < before else best
             now = best[0].width
-            if now <= _FAIR_WIDTH * best[0].upper or (math.isfinite(before) and now > 0.5 * before):
+            enough = _FAIR_WIDTH if engine is not _grid else 1e-4  # a grid is as fine as it can be
+            if now <= enough * best[0].upper or (math.isfinite(before) and now > 0.5 * before):
                 break
             guess = best[0].estimate
         assert best is not None
         return best
+
+    def _with_jump(self, log_delta: float, into: list[EpsilonSandwich]) -> tuple[EpsilonSandwich, Curve]:
+        """Split by the number of jumps where epsilon is expected: coarsely first, then where it was found."""
+        guess = self._rare_guess(log_delta)
+        for most_points in (2**12, 2**12, jump.MOST_POINTS):
+            curve = jump.build(self.parts, self._plan, guess, _FAIR_WIDTH, most_points)
+            found = crossing(curve, log_delta, guess, 0.1 * guess, resolution=1e-9)
+            if found.width <= _FAIR_WIDTH * found.upper < math.inf:
+                break
+            guess = found.estimate
+        into.append(found)
+        return found, curve
 
     def _rare_guess(self, log_delta: float) -> float:
         if log_delta not in self._rare_guesses:
@@ -347,8 +396,12 @@ class PairComposition:
         several = len(self.parts)
         yield "contour", partial(contour.draw, self.parts, self._plan, saddle)
         if self._may_be_rare and epsilon < 600.0:
-            for name, engine in _ENGINES if several <= _MANY else _ENGINES[:1]:
-                yield f"{name} with rare event", partial(self._rare_curve, engine, epsilon)
+            yield "contour with rare event", partial(self._rare_curve, contour.draw, epsilon)
+            if several == 1:
+                build = partial(jump.build, self.parts, self._plan, max(epsilon, 1e-14), _FAIR_WIDTH)
+                yield "one jump", build
+            if several <= _MANY:
+                yield "lattice with rare event", partial(self._rare_curve, _grid, epsilon)
         if several <= _MOST_ON_GRID:
             yield "lattice", partial(_grid, self.parts, self._plan, saddle)
         if several <= _MOST_RARE:
@@ -386,12 +439,15 @@ def _patient(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Curve:
     return contour.draw(parts, plan, saddle, effort=20.0)
 
 
-_ENGINES: tuple[tuple[str, Engine], ...] = (("contour", contour.draw), ("lattice", _grid))
+def _relative_width(found: Bounds) -> float:
+    return found.width / found.upper if 0.0 < found.upper < math.inf else math.inf
 
 
-def _is_good(found: Bounds, method: str) -> bool:
-    good = (_GOOD_WIDTH if method == "contour" else _FAIR_WIDTH) * found.upper
-    return found.width <= good < math.inf
+def _is_good(found: Bounds, method: str, steepness: float = 1.0) -> bool:
+    """Whether an answer is narrow enough; a steep delta, -d log(delta) / d log(eps), may be a few times wider
+    than the epsilon that it stands for."""
+    enough = _ENOUGH.get(method, _FAIR_WIDTH) * min(max(steepness, 1.0), _MOST_STEEP)
+    return found.width <= enough * found.upper < math.inf
 
 
 def _delta_bounds(found: LogDelta, method: str) -> Bounds:

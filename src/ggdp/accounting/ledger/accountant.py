@@ -14,6 +14,7 @@ from ggdp.accounting.ledger import state as ledger_format
 from ggdp.accounting.ledger.state import Budget, Counts, total_of
 from ggdp.accounting.profile import PrivacyProfile, account, checked_delta
 from ggdp.accounting.steps import steps_of
+from ggdp.accounting.vectors.explicit_shifts import one_coordinate
 from ggdp.errors import BudgetExceededError, CannotCertifyError, EpsilonTooLargeError
 from ggdp.mechanisms import Adjacency, Composed, Mechanism
 from ggdp.privacy_loss.dominating import MOST_TIMES
@@ -21,7 +22,8 @@ from ggdp.search import largest_that_fits
 
 __all__ = ["Accountant", "Budget", "BudgetExceededError"]
 
-_PLANNING_ERROR = 0.03  # of the logarithm of an epsilon
+_PLANNING_ERROR = 0.03  # of the logarithm of an epsilon; and
+_CORRECTED_ERROR = 0.002  # once it was compared with a certified one
 _FIRST_BLOCK = 32  # steps that the first certificate of a budget tries to cover beyond the one asked about
 
 
@@ -83,6 +85,7 @@ class Accountant:
         self._counts: Counts = {}
         self._cleared: Counts = {}  # counts certified to fit the budget: so does every ledger below them
         self._ahead = _FIRST_BLOCK  # how many further steps the next certificate tries to cover
+        self._off: float | None = None  # by how much the plan was too small when last compared
         self._profile: PrivacyProfile | None = None  # of the present state, once it was asked about
         self._answers: dict[tuple[str, float], Bounds] = {}  # likewise
         self._floors: dict[tuple[str, float], float] = {}  # upper bounds reported so far
@@ -230,7 +233,7 @@ class Accountant:
         if counts:
             steps_of(Composed(counts.items()), adjacency)  # refuses what the accountant does not cover
         with self._lock:
-            self._counts, self._cleared, self._ahead = counts, {}, _FIRST_BLOCK
+            self._counts, self._cleared, self._ahead, self._off = counts, {}, _FIRST_BLOCK, None
             self._answers, self._floors, self._profile = {}, {}, None
 
     @classmethod
@@ -312,14 +315,19 @@ class Accountant:
             return {step: times + further.get(step, 0) for step, times in after.items()}
 
         planned = self._plan(with_further, budget)
+        off, error = (0.0, _PLANNING_ERROR) if self._off is None else (self._off, _CORRECTED_ERROR)
         if planned is not None:  # a block that is not going to fit is not worth an account
-            while self._ahead > 1 and planned(self._ahead) > -_PLANNING_ERROR:
+            while self._ahead > 1 and planned(self._ahead) + off > -error:
                 self._ahead //= 2
         ahead = with_further(self._ahead)
-        if planned is None or planned(self._ahead) <= -_PLANNING_ERROR:
-            if total_of(ahead) <= MOST_TIMES and self._log_excess(ahead, budget) <= 0.0:
-                self._cleared, self._ahead = ahead, 2 * self._ahead
-                return True
+        if planned is None or planned(self._ahead) + off <= -error:
+            if total_of(ahead) <= MOST_TIMES:
+                excess = self._log_excess(ahead, budget)
+                if planned is not None and math.isfinite(excess):
+                    self._off = excess - planned(self._ahead)
+                if excess <= 0.0:
+                    self._cleared, self._ahead = ahead, 2 * self._ahead
+                    return True
             self._ahead = max(self._ahead // 4, 1)
         if self._log_excess(after, budget) > 0.0:
             return False
@@ -329,13 +337,14 @@ class Accountant:
     def _plan(self, counts_of: Callable[[int], Counts], budget: Budget) -> Callable[[int], float] | None:
         """What `_log_excess` is about, at next to no cost; None where there is no plan for it."""
         steps = steps_of(Composed(counts_of(1).items()), self._adjacency)
-        if min(budget.delta, budget.epsilon) == 0.0 or steps.custom or not steps.have_worst_shifts:
+        if min(budget.delta, budget.epsilon) == 0.0 or steps.custom:
             return None
         log_delta = math.log(budget.delta)
 
         def planned(count: int) -> float:
             steps = steps_of(Composed(counts_of(count).items()), self._adjacency)
-            epsilon = max(planned_epsilon(parts, log_delta) for parts in steps.pairs())
+            # of a vector no worst shift may be known; one coordinate costs some percent less
+            epsilon = max(planned_epsilon(parts, log_delta) for parts in one_coordinate(steps).pairs())
             return math.log(epsilon / budget.epsilon) if epsilon > 0.0 else -math.inf
 
         return planned

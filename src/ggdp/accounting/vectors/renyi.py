@@ -33,7 +33,7 @@ import numpy as np
 
 from ggdp import arguments
 from ggdp.accounting.bounds import Bounds
-from ggdp.accounting.steps import NoiseStep, Vote, steps_of
+from ggdp.accounting.steps import NoiseStep, Steps, Vote, steps_of
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Mechanism
 from ggdp.numerics import Array
 from ggdp.privacy_loss.dominating import Sizes, worst_shift
@@ -41,6 +41,7 @@ from ggdp.privacy_loss.renyi_divergence import LARGEST_GAIN, PROVED_ERROR, SLACK
 from ggdp.privacy_loss.worst_split import ORDERS, known_gains, worst_gains
 
 MOST_ORDER = 10_000.0
+_NEXT_TO_ONE = 1.0 + 2.0**-20
 _MOST_WHOLE_ORDER = 1000  # up to which the binomial sum is worth its time
 _HOELDER = (1.01, 1.03, 1.07, 1.15, 1.25, 1.4, 1.7, 2.0, 2.5, 3.5, 6.0, 12.0)
 
@@ -48,23 +49,31 @@ _HOELDER = (1.01, 1.03, 1.07, 1.15, 1.25, 1.4, 1.7, 2.0, 2.5, 3.5, 6.0, 12.0)
 def renyi_divergence(
     mechanism: Mechanism | Vote, order: float, *, adjacency: Adjacency | None = None
 ) -> Bounds:
-    """The largest Renyi divergence of an order > 1 between the outputs on neighbouring data.
+    """The largest Renyi divergence of an order between the outputs on neighbouring data.
 
     Args:
         mechanism: what is released.
-        order: in (1, 10^4].
+        order: in [1, 10^4], or infinity. Order 1 is the Kullback-Leibler divergence, the mean of the privacy
+            loss; order infinity is the largest loss.
         adjacency: which datasets are neighbours; ADD_REMOVE if left out.
 
     Guarantees:
         lower <= truth <= upper. For numbers and known worst shifts, sampled or not, at every order and for
         every adjacency, the two differ by about 1e-10 relative; where that cannot be certified (gains
-        beyond some 1e4, or below 1e-20), and for other vectors, `upper` is a bound and `lower` zero.
+        beyond some 1e4, or below 1e-20), and for other vectors, `upper` is a bound and `lower` zero. At
+        order 1 `upper` is the divergence of order 1 + 2^-20, which is no smaller, and `lower` zero.
+
+    Raises:
+        ValueError: the order is out of range or too large to be computed, the loss has no largest value
+            (order infinity), or the mechanism is custom.
+        NoDominatingPairError: order infinity of a vector without a known worst shift.
 
     >>> from ggdp import AdditiveNoise, Gaussian
     >>> round(renyi_divergence(AdditiveNoise(Gaussian(std=2.0)), 8.0).estimate, 12)
     1.0
     """
-    order = arguments.real("order", order, above=1.0, most=MOST_ORDER)
+    if order != math.inf:
+        order = arguments.real("order", order, least=1.0, most=MOST_ORDER)
     steps = steps_of(mechanism, adjacency)
     if steps.custom:
         raise ValueError(
@@ -72,6 +81,11 @@ def renyi_divergence(
             f"{type(steps.custom[0].release).__name__}; Renyi divergences of custom releases are not "
             "computed, epsilon and delta are"
         )
+    if order == math.inf:
+        return _largest_loss(steps)
+    if order == 1.0:
+        upper = renyi_divergence(mechanism, _NEXT_TO_ONE, adjacency=adjacency).upper
+        return Bounds(0.0, upper, upper, "bound")
     direction = steps.directions[0]  # removing a record costs no less than adding it
     low = high = 0.0
     for step in steps.noisy:
@@ -85,6 +99,20 @@ def renyi_divergence(
     low, high = low * (1.0 - PROVED_ERROR) / (order - 1.0), high * (1.0 + PROVED_ERROR) / (order - 1.0)
     exact = high <= low * (1.0 + 4.0 * PROVED_ERROR)
     return Bounds(low, 0.5 * (low + high) if exact else high, high, "exact" if exact else "bound")
+
+
+def _largest_loss(steps: Steps) -> Bounds:
+    """The divergence of order infinity: the sum of the largest losses, in the worse direction."""
+    found = max(
+        sum(count * pair.supremum for pair, count in steps.pairs_in(direction))
+        for direction in steps.directions
+    )
+    if math.isinf(found):
+        raise ValueError(
+            "order must be finite for this mechanism, got inf: its privacy loss has no upper bound; ask for "
+            f"an order in [1, {MOST_ORDER:g}]"
+        )
+    return Bounds(found * (1.0 - PROVED_ERROR), found, found * (1.0 + PROVED_ERROR), "largest loss")
 
 
 def _gain_bounds(step: NoiseStep, direction: Adjacency, order: float) -> tuple[float, float]:

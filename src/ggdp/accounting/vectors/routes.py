@@ -23,6 +23,7 @@ from typing import Protocol
 
 from ggdp.accounting.bounds import Bounds, Estimate
 from ggdp.accounting.engines import contour
+from ggdp.accounting.engines.atoms import Enclosed
 from ggdp.accounting.engines.cells import CellComposition
 from ggdp.accounting.engines.curve import MOST_EPSILON, crossing, too_large
 from ggdp.accounting.engines.pairs import CLOSED_FORM, PairComposition
@@ -78,14 +79,14 @@ def cost_of(steps: Steps) -> Cost:
         NoDominatingPairError: custom releases are composed with a vector without a known worst shift.
     """
     if steps.custom:
-        return WorstDirection(
-            [
-                CellComposition(
-                    [step.enclosed(direction) for step in steps.custom], steps.pairs_in(direction)
-                )
-                for direction in steps.directions
-            ]
-        )
+        seen: list[tuple[list[Enclosed], Parts]] = []
+        for direction in steps.directions:
+            custom = [step.enclosed(direction) for step in steps.custom]
+            known = steps.pairs_in(direction)
+            # noise on a grid is its own mirror image: both directions are one
+            if not any(known == other and all(map(Enclosed.agrees, custom, ours)) for ours, other in seen):
+                seen.append((custom, known))
+        return WorstDirection([CellComposition(custom, known) for custom, known in seen])
     if not steps.have_worst_shifts:
         return VectorCost(steps)
     worst = WorstDirection([PairComposition(parts) for parts in steps.pairs()])

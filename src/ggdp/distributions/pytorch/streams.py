@@ -67,7 +67,7 @@ class SecureStream:
 
     def __init__(self, generator: SecureGenerator) -> None:
         self._generator = generator
-        self._keys: dict[torch.device, torch.Tensor] = {}
+        self._keys: dict[torch.device, tuple[bytes, torch.Tensor]] = {}
 
     def words(self, count: int) -> NDArray[np.int64]:
         """Return 64-bit words in host memory."""
@@ -85,12 +85,13 @@ class SecureStream:
 
     def kernel_key(self, device: torch.device) -> torch.Tensor:
         """Return the 256-bit key and the two words that name the stream."""
-        if device not in self._keys:
-            words = torch.from_numpy(self._generator.kernel_key().view(np.int32))
+        key = self._generator.kernel_key()  # another one after a fork
+        if device not in self._keys or self._keys[device][0] != key.tobytes():
+            words = torch.from_numpy(key.view(np.int32))
             # From pinned memory the copy waits its turn on the device instead of making the host wait.
             words = words.pin_memory() if device.type == "cuda" else words
-            self._keys[device] = words.to(device, non_blocking=True)
-        return self._keys[device]
+            self._keys[device] = key.tobytes(), words.to(device, non_blocking=True)
+        return self._keys[device][1]
 
     def reserve(self, num_elements: int) -> int:
         """Set whole spans of blocks aside."""

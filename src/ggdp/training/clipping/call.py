@@ -88,6 +88,10 @@ class AbstractCall(ABC):
     def zero_rows(self, rows: Tensor) -> None:
         """Let the gradients of the examples numbered in `rows`, which may be NaN or infinite, be zero."""
 
+    def with_views(self, views: int) -> "AbstractCall":
+        """The same call where each example has so many rows, views of it, one after the other."""
+        return ViewsCall(self, views)
+
     @cached_property
     def chunks(self) -> tuple[tuple[int, int], ...]:
         """Ranges of examples whose gradients are written down together."""
@@ -95,6 +99,54 @@ class AbstractCall(ABC):
         return tuple(
             (start, min(start + size, self.num_examples)) for start in range(0, self.num_examples, size)
         )
+
+
+class ViewsCall(AbstractCall):
+    """A call whose rows are views of examples: the gradient of an example is the sum over its views."""
+
+    def __init__(self, call: AbstractCall, views: int) -> None:
+        self._call, self._views = call, views
+        self.slots, self.num_examples = call.slots, call.num_examples // views
+
+    @property
+    def example_bytes(self) -> int:
+        """See `AbstractCall`."""
+        return self._views * self._call.example_bytes
+
+    @property
+    def device(self) -> torch.device:
+        """See `AbstractCall`."""
+        return self._call.device
+
+    def closed_norms(self, p: float) -> None:
+        """None: the norm of a sum is not made of norms."""
+
+    def spread(self, p: float) -> Tensor | None:
+        """See `AbstractCall`."""
+        spread = self._call.spread(p)
+        return None if spread is None else spread.view(-1, self._views).sum(dim=1)
+
+    def rows(self, start: int, stop: int, into: Matrices | None = None) -> Matrices:
+        """See `AbstractCall`."""
+        rows = self._call.rows(start * self._views, stop * self._views)
+        return tuple(matrix.view(stop - start, self._views, -1).sum(dim=1) for matrix in rows)
+
+    def shaped(self, place: int, flat: Tensor) -> Tensor:
+        """See `AbstractCall`."""
+        return self._call.shaped(place, flat)
+
+    def weighted_sum(self, weights: Tensor) -> tuple[Tensor, ...]:
+        """See `AbstractCall`."""
+        return self._call.weighted_sum(weights.repeat_interleave(self._views))
+
+    def zero_rows(self, rows: Tensor) -> None:
+        """See `AbstractCall`."""
+        self._call.zero_rows(rows_of(rows, self._views))
+
+
+def rows_of(examples: Tensor, views: int) -> Tensor:
+    """The rows of some examples, of which each has so many."""
+    return (examples.unsqueeze(1) * views + torch.arange(views, device=examples.device)).flatten()
 
 
 class SummedCalls(AbstractCall):

@@ -38,6 +38,7 @@ class EmbeddingSite(AbstractSite):
     def recorded(self, input: Tensor) -> Tensor:
         """See `AbstractSite`; one row shared by all examples (positions) is given to each of them."""
         expected = self.tape.current.num_examples
+        expected = None if expected is None else expected * self.tape.views
         if input.dim() == 1 and len(input) > 1 and bool((input.diff() == 1).all()):
             # As long as the batch by chance, positions would pass for examples, and none would be clipped.
             raise UnsupportedModelError(

@@ -16,10 +16,11 @@ from ggdp.training.clipping.call import AbstractCall, Measured, SummedCalls, mea
 from ggdp.training.clipping.draws import Recording, Replaying
 from ggdp.training.clipping.loss_graph import check_rows
 from ggdp.training.clipping.model_calls import ModelListener
-from ggdp.training.clipping.model_sites import attach_all, layers_of, sites_of
+from ggdp.training.clipping.model_sites import attach_all, layers_of, sites_of, whole_site
 from ggdp.training.clipping.norms import combined, factors, margin
+from ggdp.training.clipping.own_parameters import OwnParametersSite
 from ggdp.training.clipping.self_check import Used, check_pass, chosen_examples, compare_norms, is_due
-from ggdp.training.clipping.site import Pass, Tape
+from ggdp.training.clipping.site import AbstractSite, Pass, Tape
 from ggdp.training.clipping.workspace import Workspace
 
 
@@ -53,6 +54,9 @@ class ExampleGradients:
         model: Any module whose output for one example does not depend on others.
         loss_reduction: Whether the loss that backward starts from is the mean or the sum over the batch.
         batch_first: Whether examples are dimension 0 of the model's input, or dimension 1.
+        views: How many views of each example the model is given, in dimension 1 of its inputs. They become
+            rows of the model's inputs and outputs, those of an example together; what is clipped is the
+            gradient of an example's share of the loss, all its views together.
         self_check: Whether single examples are checked; switch it off only to measure what it costs.
 
     Raises:
@@ -74,19 +78,34 @@ class ExampleGradients:
         *,
         loss_reduction: Literal["mean", "sum"] = "mean",
         batch_first: bool = True,
+        views: int = 1,
         self_check: bool = True,
     ) -> None:
         arguments.instance("model", model, nn.Module)
         arguments.one_of("loss_reduction", loss_reduction, ("mean", "sum"))
+        self.views = arguments.whole("views", views)
+        if views > 1 and not batch_first:
+            raise ValueError(f"views must be 1 with batch_first=False, got {views}: views are dimension 1")
         self.parameters: tuple[nn.Parameter, ...] = tuple(p for p in model.parameters() if p.requires_grad)
-        self._tape, self._workspace = Tape(model, is_mean=loss_reduction == "mean"), Workspace()
+        is_mean = loss_reduction == "mean"
+        self._tape, self._workspace = Tape(model, is_mean=is_mean, views=views), Workspace()
         self._is_checking = self._tape.is_checked = self_check
-        self.num_steps = self.num_checks = 0
+        self.steps = self.num_checks = 0
         self._targets: set[int] = set()  # of every example, in a mean over targets
         numbers = {parameter: number for number, parameter in enumerate(self.parameters)}
         self._sites = sites_of(model, numbers, self._tape, batch_first=batch_first)
         if not self._sites:
             raise UnsupportedModelError("the model has no trainable parameters; nothing can be clipped")
+        self._numbers = numbers
+        self._number_layers()
+        attach_all(self._sites)
+        for site in self._sites:
+            if isinstance(site, OwnParametersSite):
+                site.replaced = self._taken_whole
+        self._names = {numbers[p]: name for name, p in model.named_parameters() if p in numbers}
+        self._listener = ModelListener(model, numbers, self._tape, batch_first=batch_first)
+
+    def _number_layers(self) -> None:
         layers = layers_of(self._sites)
         self._num_layers = max(layers) + 1
         self._layer_of_slot = {
@@ -94,9 +113,18 @@ class ExampleGradients:
             for site, layer in zip(self._sites, layers, strict=True)
             for slot in site.slots.values()
         }
-        attach_all(self._sites)
-        self._names = {numbers[p]: name for name, p in model.named_parameters() if p in numbers}
-        self._listener = ModelListener(model, numbers, self._tape, batch_first=batch_first)
+
+    def _taken_whole(self, site: AbstractSite) -> AbstractSite:
+        """Listen to a module as one, in place of its parameters and of the layers inside it."""
+        inside = set(site.module.modules())
+        for each in self._sites:
+            if each.module in inside:
+                each.detach()
+        whole = whole_site(site, self._numbers)
+        self._sites = [each for each in self._sites if each.module not in inside] + [whole]
+        self._number_layers()
+        whole.attach()
+        return whole
 
     def discard(self) -> None:
         """Forget what forward and backward have left."""
@@ -152,6 +180,8 @@ class ExampleGradients:
                 self._tape.probed = None
             for cotangent, dim in probed:
                 others = torch.arange(len(losses), device=cotangent.device) != index
+                if dim is not None and cotangent.shape[dim] != len(losses):
+                    others = others.repeat_interleave(self.views)
                 if dim is None or bool(cotangent.index_select(dim, others.nonzero().flatten()).any()):
                     raise UnsupportedModelError(
                         f"the loss of example {index} depends on the model's outputs for other examples, "
@@ -183,7 +213,7 @@ class ExampleGradients:
         first = next((each for each in tree_flatten(batch)[0] if isinstance(each, Tensor)), None)
         if first is None or first.dim() == 0 or len(first) < 2:
             raise ValueError("batch must hold tensors with at least two examples in dimension 0")
-        count, state = len(first), (self.num_steps, self._tape.is_checked)
+        count, state = len(first), (self.steps, self._tape.is_checked)
         self.discard()
         try:
             with Recording() as recording:
@@ -196,7 +226,7 @@ class ExampleGradients:
                 compare_norms(index, float(whole[index]), float(self._rehearsed(loss)[0]), whole)
         finally:
             self.discard()
-            self.num_steps, self._tape.is_checked = state
+            self.steps, self._tape.is_checked = state
 
     def _rehearsed(self, loss: Tensor) -> Tensor:
         """The norms of the examples' gradients."""
@@ -223,7 +253,7 @@ class ExampleGradients:
                 "it, where gradients of single examples cannot be seen; use it inside that module's forward"
             )
         is_checked = self._tape.is_checked
-        self.num_steps += 1
+        self.steps += 1
         device = self.parameters[0].device.type
         with torch.no_grad(), torch.autocast(device, enabled=False):
             parts = [self._clipped(each, clipping) for each in passes if each.calls[0].num_examples]
@@ -231,7 +261,7 @@ class ExampleGradients:
             self.num_checks += 1
         # A batch of one example shows nothing; then the next step is checked in its place.
         waits = is_checked and not any(len(part.norms) > 1 for part in parts)
-        self._tape.is_checked = self._is_checking and (waits or is_due(self.num_steps + 1))
+        self._tape.is_checked = self._is_checking and (waits or is_due(self.steps + 1))
         return self._total(parts)
 
     def _total(self, parts: list["_Part"]) -> ClippedSum:
@@ -262,10 +292,11 @@ class ExampleGradients:
                 "cannot be "
                 "checked; call the model itself, or give make_private the module that is called"
             )
-        p, count = clipping.norm, each.calls[0].num_examples
+        p = clipping.norm
         each.terms.settle(self._targets)
         dtype, device = torch.promote_types(self.parameters[0].dtype, torch.float32), each.calls[0].device
-        calls = _disjoint(each.calls)
+        calls = _disjoint(each.calls, self.views)
+        count = calls[0].num_examples
         layers, pieces = self._measured(calls, p)
         norms = combined([piece for group in pieces.values() for piece in group], p)
         bad = _not_finite(norms)
@@ -321,7 +352,7 @@ class ExampleGradients:
         norms = combined([piece for group in layers.values() for each in group for piece in each.found], p)
         chosen, spare = (
             [index for index in some if index not in left_out]
-            for some in chosen_examples(len(norms), self.num_steps)
+            for some in chosen_examples(len(norms), self.steps)
         )
         if not chosen:
             return
@@ -353,8 +384,10 @@ def _weighted(layers: dict[int, list[Measured]], weights: dict[int, Tensor]) -> 
     return sums
 
 
-def _disjoint(calls: list[AbstractCall]) -> list[AbstractCall]:
+def _disjoint(calls: list[AbstractCall], views: int) -> list[AbstractCall]:
     """Calls with no parameter in common: those that share one are summed, example by example."""
+    if views > 1:
+        calls = [call.with_views(views) for call in calls]
     if len({call.num_examples for call in calls}) > 1:
         counts = sorted({call.num_examples for call in calls})
         raise UnsupportedModelError(

@@ -3,29 +3,38 @@
 i.
 """
 
+import math
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ggdp.training.clipping.call import AbstractCall, Matrices, chunk_bytes
-from ggdp.training.clipping.norms import OuterProduct, outer_norms, row_norms
+from ggdp.training.clipping.norms import OuterProduct, full_precision, outer_norms, row_norms
 from ggdp.training.clipping.site import AbstractSite
 from ggdp.training.clipping.workspace import may_be_kept
 
 
 class Slots(NamedTuple):
-    """The numbers of a layer's weight and bias, None where they do not exist or are frozen."""
+    """The numbers of a layer's weight and bias, None where they do not exist or are frozen.
+
+    `is_turned` says that the weight is (inputs, outputs), not (outputs, inputs).
+    """
 
     weight: int | None
     bias: int | None
+    is_turned: bool = False
 
     @property
     def present(self) -> tuple[int, ...]:
         """Those that are trained."""
-        return tuple(slot for slot in self if slot is not None)
+        return tuple(slot for slot in (self.weight, self.bias) if slot is not None)
+
+    def turned(self, weight: Tensor) -> Tensor:
+        """The weight's gradient (..., outputs, inputs) as the weight itself has it."""
+        return weight.transpose(-1, -2).contiguous() if self.is_turned else weight
 
 
 class LinearSite(AbstractSite):
@@ -42,11 +51,27 @@ class LinearSite(AbstractSite):
 
     def recorded(self, input: Tensor) -> Tensor:
         """See `AbstractSite`."""
-        output = F.linear(input, self.parameter("weight"), self.parameter("bias"))  # type: ignore[arg-type]
+        output = self._output(input)
         swapped = not self.batch_first and input.dim() > 2
         fold = self.check_examples(input.shape[1 if swapped else 0], may_fold=not swapped)
         note = partial(linear_call, self._slots, swapped=swapped, fold=fold)
         return self.watch(output, note, input, dim=1 if swapped else 0)
+
+    def _output(self, input: Tensor) -> Tensor:
+        return F.linear(input, cast(Tensor, self.parameter("weight")), self.parameter("bias"))
+
+
+class TurnedLinearSite(LinearSite):
+    """Conv1D of transformers, as in GPT-2: a linear layer whose weight is (inputs, outputs)."""
+
+    def __init__(self, module: nn.Module, *args: Any, **kwargs: Any) -> None:
+        super().__init__(module, *args, **kwargs)
+        self._slots = self._slots._replace(is_turned=True)
+
+    def _output(self, input: Tensor) -> Tensor:
+        weight, bias = cast(Tensor, self.parameter("weight")), cast(Tensor, self.parameter("bias"))
+        flat = torch.addmm(bias, input.reshape(-1, input.shape[-1]), weight)
+        return flat.view(*input.shape[:-1], weight.shape[1])
 
 
 def linear_call(
@@ -123,13 +148,15 @@ class LinearCall(AbstractCall):
         """See `AbstractCall`; the weight comes first, if it is trained at all."""
         if place or self._slots.weight is None:
             return flat
-        return flat.view(*flat.shape[:-1], self.cotangent.shape[-1], self.activation.shape[-1])
+        weight = flat.view(*flat.shape[:-1], self.cotangent.shape[-1], self.activation.shape[-1])
+        return self._slots.turned(weight)
 
     def weighted_sum(self, weights: Tensor) -> tuple[Tensor, ...]:
         """See `AbstractCall`."""
         tensors = []
         if self._slots.weight is not None:
-            tensors.append((self.cotangent * weights.unsqueeze(1)).t() @ self.activation)
+            weight = (self.cotangent * weights.unsqueeze(1)).t() @ self.activation
+            tensors.append(self._slots.turned(weight))
         if self._slots.bias is not None:
             tensors.append(torch.mv(self.cotangent.t(), weights))
         return tuple(tensors)
@@ -139,6 +166,10 @@ class LinearCall(AbstractCall):
         self.activation, self.cotangent = (
             tensor.index_fill(0, rows, 0.0) for tensor in (self.activation, self.cotangent)
         )
+
+    def with_views(self, views: int) -> AbstractCall:
+        """See `AbstractCall`: views are positions."""
+        return linear_call(self._slots, self.activation, self.cotangent, fold=views)
 
 
 class SequenceCall(LinearCall):
@@ -154,11 +185,12 @@ class SequenceCall(LinearCall):
             return None
         positions, outputs = self.cotangent.shape[1:]
         kept = may_be_kept(self.num_examples * self.example_bytes, self.device)
-        if not gram_is_cheaper(positions, self.activation.shape[-1], outputs, kept=kept):
+        inputs = self.activation.shape[-1]
+        if not gram_is_cheaper(positions**2 * (inputs + outputs), positions, inputs * outputs, kept=kept):
             return None
         (activation, a_top), (cotangent, g_top) = map(scaled_to_one, (self.activation, self.cotangent))
         norms = [
-            gram_norms(activation[start:stop], cotangent[start:stop])
+            gram_norms(gram(activation[start:stop]), gram(cotangent[start:stop]), inputs + outputs)
             for start, stop in self._gram_chunks(positions)
         ]
         pieces = [torch.cat(norms) * a_top * g_top]
@@ -201,40 +233,55 @@ class SequenceCall(LinearCall):
         scaled = (self.cotangent * weights.view(-1, 1, 1)).flatten(0, 1)
         tensors = []
         if self._slots.weight is not None:
-            tensors.append(scaled.t() @ self.activation.reshape(len(scaled), -1))
+            weight = scaled.t() @ self.activation.reshape(len(scaled), -1)
+            tensors.append(self._slots.turned(weight))
         if self._slots.bias is not None:
             tensors.append(scaled.sum(dim=0))
         return tuple(tensors)
 
 
-def gram_is_cheaper(positions: int, inputs: int, outputs: int, *, kept: bool) -> bool:
-    """Whether two T x T Gram matrices beat the I x O gradient.
+def gram_is_cheaper(operations: int, positions: int, size: int, *, kept: bool, passes: int = 8) -> bool:
+    """Whether two T x T Gram matrices, for so many multiply-adds, beat the gradient, of I O = `size` numbers.
 
-    They take T^2 (I + O) multiply-adds, and the weighted sum T I O more. The gradient takes T I O and some
-    passes over I O numbers, worth 8 multiply-adds each; if it cannot be kept, the sum takes T I O once more.
+    The weighted sum takes T I O more. The gradient takes T I O and some passes over I O numbers, worth so
+    many multiply-adds each; if it cannot be kept, the sum takes T I O once more.
     """
-    return positions**2 * (inputs + outputs) < inputs * outputs * (8 if kept else positions + 8)
+    return operations < size * (passes if kept else positions + passes)
 
 
 def scaled_to_one(tensor: Tensor) -> tuple[Tensor, Tensor]:
     """Every example divided by its largest entry, and those entries (n,)."""
-    top = tensor.flatten(1).abs().amax(dim=1).clamp_min_(torch.finfo(tensor.dtype).tiny)
+    if tensor.is_cuda:  # one pass, whatever the order of memory
+        top = torch.linalg.vector_norm(tensor, math.inf, dim=tuple(range(1, tensor.dim())))
+    else:
+        top = tensor.flatten(1).abs().amax(dim=1)
+    top = top.clamp_min_(torch.finfo(tensor.dtype).tiny)
     return tensor / top.view(-1, *(1,) * (tensor.dim() - 1)), top
 
 
-def gram_norms(activation: Tensor, cotangent: Tensor) -> Tensor:
-    """|sum_t g_t^T a_t|_2 of each example from sum_ts (g_t . g_s)(a_t . a_s), (n, T, I) and (n, T, O) in.
+def gram(vectors: Tensor) -> Tensor:
+    """The products v_t . v_s of every example's vectors, (n, T, T) of (n, T, I), in full precision."""
+    with full_precision(vectors):
+        return torch.bmm(vectors, vectors.transpose(1, 2))
 
-    Entries must be at most 1 in size (`scaled_to_one`): then nothing overflows, and what underflows is less
-    than T^2 (I + O) times the least normal number in the square of the norm. Where the outer products
+
+def gram_norms(products: Tensor, others: Tensor, width: int) -> Tensor:
+    """|sum_t g_t^T a_t|_2 of each example from sum_ts (g_t . g_s)(a_t . a_s).
+
+    Both `gram` matrices are (n, T, T), and the first is overwritten; I + O = `width` numbers make up g_t and
+    a_t. These must be at most 1 in size (`scaled_to_one`): then nothing overflows, and what underflows is
+    less than T^2 (I + O) times the least normal number in the square of the norm. Where the outer products
     cancel, that square n^2 carries the rounding of B^2, B = sum_t |g_t| |a_t|; errors of T^2 terms are
     independent, so that 4 eps B^2 more than covers them. Both are added, to keep the norm from falling
     short.
     """
-    info = torch.finfo(cotangent.dtype)
-    products = torch.bmm(activation, activation.transpose(1, 2))
-    products.mul_(torch.bmm(cotangent, cotangent.transpose(1, 2)))
-    bound = products.diagonal(dim1=1, dim2=2).sqrt().sum(dim=1)
-    lost = products[0].numel() * (activation.shape[2] + cotangent.shape[2]) * info.tiny
-    squares = products.sum(dim=(1, 2)).clamp_min_(0.0).add_(lost)
+    products.mul_(others)
+    bound = products.diagonal(dim1=1, dim2=2).clamp_min(0.0).sqrt().sum(dim=1)
+    return cautious_roots(products.sum(dim=(1, 2)), bound, products[0].numel() * width)
+
+
+def cautious_roots(squares: Tensor, bound: Tensor, terms: int) -> Tensor:
+    """Norms from their squares, with what `gram_norms` says may be lost added; `squares` are overwritten."""
+    info = torch.finfo(squares.dtype)
+    squares = squares.clamp_min_(0.0).add_(terms * info.tiny)
     return squares.addcmul_(bound, bound, value=4.0 * info.eps).sqrt_()

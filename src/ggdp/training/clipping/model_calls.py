@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from torch.utils.hooks import RemovableHandle
 
 from ggdp.errors import UnsupportedModelError
@@ -46,7 +46,7 @@ class ModelCall:
         model: It.
         tape: Where the call is noted once a cotangent of its outputs has arrived.
         inputs: Its arguments, positional and by name.
-        num_examples: How many examples they hold.
+        num_examples: How many examples they hold, each in `Tape.views` rows.
         dim: The dimension of inputs in which examples are.
         is_checked: Whether single examples may be run again: what that needs is kept.
     """
@@ -95,7 +95,8 @@ class ModelCall:
         if output._is_view():
             # An operation in place on a view would leave the hook below with the cotangent of another value.
             output = torch.ops.aten._unsafe_view(output, output.shape)
-        dims = [dim for dim, size in enumerate(output.shape) if size == self.num_examples]
+        counts = {self.num_examples, self.num_examples * self._tape.views}
+        dims = [dim for dim, size in enumerate(output.shape) if size in counts]
         dim = self._dim if self._dim in dims else dims[0] if dims else None
         if output.numel() > 1 and dim is not None:
             current.tags.mark(output.grad_fn, dim)
@@ -137,11 +138,10 @@ class ModelCall:
         ]
 
     def _is_about_positions(self, leaf: Tensor) -> bool:
-        if leaf.shape == (self.num_examples, self.num_examples):
+        rows = self.num_examples * self._tape.views
+        if leaf.shape == (rows, rows):
             return True
-        whole = (
-            leaf.shape == (self.num_examples,) and not leaf.is_floating_point() and leaf.dtype != torch.bool
-        )
+        whole = leaf.shape == (rows,) and not leaf.is_floating_point() and leaf.dtype != torch.bool
         return whole and bool((leaf.diff() == 1).all())
 
     def alone(
@@ -188,12 +188,13 @@ class ModelCall:
                 ) from error
 
     def _inputs_of(self, index: int, shared: tuple[int, ...]) -> list[Any]:
-        leaves = list(self._leaves)
+        leaves, views = list(self._leaves), self._tape.views
         for place, leaf in enumerate(leaves):
             if isinstance(leaf, Tensor) and place not in shared:
-                dims = [dim for dim, size in enumerate(leaf.shape[:2]) if size == self.num_examples]
+                dims = [dim for dim, size in enumerate(leaf.shape[:2]) if size == self.num_examples * views]
                 if dims:
-                    leaves[place] = leaf.narrow(self._dim if self._dim in dims else dims[0], index, 1)
+                    dim = self._dim if self._dim in dims else dims[0]
+                    leaves[place] = leaf.narrow(dim, index * views, views)
         return leaves
 
     def _own(self, cotangent: Tensor, output: Tensor, number: Tensor, scale: float) -> Tensor:
@@ -271,13 +272,13 @@ class ModelListener:
             handle.remove()
         self._stop()
 
-    def before(self, model: nn.Module, args: Any, kwargs: Any) -> None:
-        """The model is called."""
+    def before(self, model: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+        """The model is called; views of examples become rows of its inputs."""
         if not (model.training and torch.is_grad_enabled()) or self._tape.is_alone:
-            return
+            return None
         first = _first_tensor((args, kwargs))
         if first is None or first.dim() <= self._dim:
-            return
+            return None
         if first.is_nested:
             raise UnsupportedModelError(
                 "the model was called with a nested tensor, in which examples cannot be told apart; pad "
@@ -285,12 +286,15 @@ class ModelListener:
                 "one length"
             )
         count = first.shape[self._dim]
+        if self._tape.views > 1:
+            args, kwargs = _views_as_rows((args, kwargs), first, self._tape.views)
         self._tape.expect(count)
         is_checked = self._tape.is_checked and count > 0
         call = ModelCall(model, self._tape, (args, kwargs), count, self._dim, is_checked=is_checked)
         self._open.append(call)
         if is_checked:
             call.recording.__enter__()  # type: ignore[no-untyped-call]
+        return (args, kwargs) if self._tape.views > 1 else None
 
     def after(self, model: nn.Module, outputs: Any) -> Any:
         """The model has returned, or raised (then there are no outputs)."""
@@ -306,8 +310,8 @@ class _Before:
     def __init__(self, listener: ModelListener) -> None:
         self._listener = listener
 
-    def __call__(self, model: nn.Module, args: Any, kwargs: Any) -> None:
-        self._listener.before(model, args, kwargs)
+    def __call__(self, model: nn.Module, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+        return self._listener.before(model, args, kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _no_before, ()  # a copy of the model is not listened to
@@ -359,3 +363,23 @@ def _first_tensor(value: Any) -> Tensor | None:
         return None
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, (tuple, list)) else ()
     return next((found for each in inner if (found := _first_tensor(each)) is not None), None)
+
+
+def _views_as_rows(inputs: Any, first: Tensor, views: int) -> Any:
+    """Inputs of shape (examples, views, ...) with a row for every view, those of an example together.
+
+    Raises:
+        UnsupportedModelError: The first input has another shape.
+    """
+    if first.dim() < 2 or first.shape[1] != views:
+        raise UnsupportedModelError(
+            f"the model was made private with views={views}, so that it takes inputs of shape (examples, "
+            f"{views}, ...) in training, got {tuple(first.shape)}; put the views of each example side by "
+            "side with torch.stack([...], dim=1)"
+        )
+    return tree_map(
+        lambda each: (
+            each.flatten(0, 1) if isinstance(each, Tensor) and each.shape[:2] == first.shape[:2] else each
+        ),
+        inputs,
+    )

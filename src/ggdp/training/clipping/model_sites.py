@@ -12,8 +12,9 @@ from ggdp.training.clipping.attention import AttentionSite
 from ggdp.training.clipping.convolution import ConvolutionSite
 from ggdp.training.clipping.embedding import EmbeddingSite, OwnEmbeddingSite
 from ggdp.training.clipping.functional import FunctionalSite
-from ggdp.training.clipping.linear import LinearSite
+from ggdp.training.clipping.linear import LinearSite, TurnedLinearSite
 from ggdp.training.clipping.normalization import NormalizationSite
+from ggdp.training.clipping.own_parameters import OwnParametersSite
 from ggdp.training.clipping.recurrent import RecurrentSite
 from ggdp.training.clipping.refusals import check_module
 from ggdp.training.clipping.site import AbstractSite, Tape
@@ -35,6 +36,11 @@ _RULES: tuple[tuple[type[nn.Module], type[AbstractSite]], ...] = (
     (nn.RNN, RecurrentSite),
     (nn.MultiheadAttention, AttentionSite),
 )
+# Layers of other libraries that do what one of these does, known by name so that they need not be imported.
+_NAMED_RULES: dict[str, type[AbstractSite]] = {
+    "transformers.pytorch_utils.Conv1D": TurnedLinearSite,
+    "timm.layers.norm.LayerNorm": NormalizationSite,
+}
 # Holders of parameters that are never called: whoever holds them uses them.
 _HOLDERS = (nn.ParameterList, nn.ParameterDict, parametrize.ParametrizationList)
 
@@ -42,7 +48,9 @@ _HOLDERS = (nn.ParameterList, nn.ParameterDict, parametrize.ParametrizationList)
 def sites_of(
     model: nn.Module, numbers: dict[nn.Parameter, int], tape: Tape, *, batch_first: bool
 ) -> list[AbstractSite]:
-    """One site per module that uses trainable parameters, none of them inside another.
+    """One site per module that uses trainable parameters of its own.
+
+    None is inside another, but for layers in a module whose parameters stand beside them.
 
     Raises:
         UnsupportedModelError: Some module mixes examples, or cannot be listened to.
@@ -51,8 +59,13 @@ def sites_of(
         check_module(path, module)
     return [
         _site(module, path, numbers, tape, batch_first=batch_first)
-        for path, module in _owners(model, "", numbers)
+        for path, module in _owners(model, "", numbers, batch_first=batch_first)
     ]
+
+
+def whole_site(site: AbstractSite, numbers: dict[nn.Parameter, int]) -> AbstractSite:
+    """The site that takes a module, and all that is inside it, as one."""
+    return _functional(site.module, site.path, numbers, site.tape, batch_first=site.batch_first)
 
 
 def attach_all(sites: list[AbstractSite]) -> None:
@@ -86,7 +99,7 @@ def layers_of(sites: list[AbstractSite]) -> list[int]:
 
 
 def _owners(
-    module: nn.Module, path: str, numbers: dict[nn.Parameter, int]
+    module: nn.Module, path: str, numbers: dict[nn.Parameter, int], *, batch_first: bool
 ) -> Iterator[tuple[str, nn.Module]]:
     """The topmost modules that use trainable parameters of their own, each once."""
     seen: set[nn.Module] = set()
@@ -97,7 +110,8 @@ def _owners(
         seen.add(module)
         if _uses_own(module, numbers):
             yield path, module
-            return
+            if not (batch_first and _stand_beside(module)):
+                return
         for name, child in module.named_children():
             yield from walk(child, f"{path}.{name}" if path else name)
 
@@ -116,15 +130,24 @@ def _uses_own(module: nn.Module, numbers: dict[nn.Parameter, int]) -> bool:
     return any(parameter in numbers for parameter in direct)
 
 
+def _stand_beside(module: nn.Module) -> bool:
+    """Whether a module's own parameters can be told from those of the layers inside it."""
+    plain = not any(issubclass(type(module), kind) for kind, _ in _RULES)
+    held = any(isinstance(child, _HOLDERS) for child in module.children())
+    return (
+        plain and not held and not parametrize.is_parametrized(module) and OwnParametersSite.accepts(module)
+    )
+
+
 def _site(
     module: nn.Module, path: str, numbers: dict[nn.Parameter, int], tape: Tape, *, batch_first: bool
 ) -> AbstractSite:
-    slots = {
-        name: numbers[parameter]
-        for name, parameter in module.named_parameters(remove_duplicate=False)
-        if parameter in numbers
-    }
-    rule: type[AbstractSite] = FunctionalSite
+    if batch_first and _stand_beside(module):
+        own = {
+            name: numbers[each] for name, each in module.named_parameters(recurse=False) if each in numbers
+        }
+        return OwnParametersSite(module, path, own, tape, batch_first=batch_first)
+    rule: type[AbstractSite] = _named_rule(module) or FunctionalSite
     for kind, candidate in _RULES:
         plain = isinstance(module, kind) and type(module).forward is kind.forward
         if plain and not parametrize.is_parametrized(module) and candidate.accepts(module):
@@ -133,8 +156,31 @@ def _site(
     if isinstance(module, nn.Embedding) and rule is FunctionalSite and EmbeddingSite.accepts(module):
         rule = OwnEmbeddingSite if not parametrize.is_parametrized(module) else rule
     if rule is FunctionalSite:
-        _check_functional(module, path, batch_first=batch_first)
-    return rule(module, path, slots, tape, batch_first=batch_first)
+        return _functional(module, path, numbers, tape, batch_first=batch_first)
+    return rule(module, path, _slots(module, numbers), tape, batch_first=batch_first)
+
+
+def _slots(module: nn.Module, numbers: dict[nn.Parameter, int]) -> dict[str, int]:
+    return {
+        name: numbers[parameter]
+        for name, parameter in module.named_parameters(remove_duplicate=False)
+        if parameter in numbers
+    }
+
+
+def _functional(
+    module: nn.Module, path: str, numbers: dict[nn.Parameter, int], tape: Tape, *, batch_first: bool
+) -> AbstractSite:
+    _check_functional(module, path, batch_first=batch_first)
+    return FunctionalSite(module, path, _slots(module, numbers), tape, batch_first=batch_first)
+
+
+def _named_rule(module: nn.Module) -> type[AbstractSite] | None:
+    """The rule for a layer of another library, if there is one."""
+    rule = _NAMED_RULES.get(f"{type(module).__module__}.{type(module).__qualname__}")
+    if rule is None or parametrize.is_parametrized(module) or getattr(module, "_fast_norm", False):
+        return None
+    return rule if rule.accepts(module) else None
 
 
 def _check_functional(module: nn.Module, path: str, *, batch_first: bool) -> None:

@@ -6,14 +6,16 @@ their largest entry m first, |x|_p = m * |x/m|_p, unless a look at the unscaled 
 needed.
 """
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
+from ggdp.distributions.pytorch.fused import triton_is_installed
 from ggdp.training.clipping.scratch import scratch
 
 # Up to so many numbers, a float64 sum of squares costs less than a look at a float32 one.
@@ -42,6 +44,10 @@ def row_norms(rows: Tensor, p: float) -> Tensor:
         return _sizes(rows).amax(dim=1)
     if p == 1.0:
         return _sizes(rows).sum(dim=1)
+    if p == 2.0 and has_kernels(rows):
+        from ggdp.training.clipping.kernels import row_l2_norms
+
+        return row_l2_norms(rows)
     if p == 2.0 and rows.dtype == torch.float32 and (rows.is_cuda or rows.numel() <= _SMALL):
         # No square of a float32 leaves the range of float64.
         norms: Tensor = torch.linalg.vector_norm(rows, 2, dim=1, dtype=torch.float64)
@@ -50,6 +56,11 @@ def row_norms(rows: Tensor, p: float) -> Tensor:
         return _fused_norms(rows, p)
     norms = _unscaled_norms(rows, p)
     return norms if in_range(norms, rows.shape[1], p) else _scaled_norms(_sizes(rows), p)
+
+
+def has_kernels(tensor: Tensor) -> bool:
+    """Whether a Triton kernel can work on it."""
+    return tensor.is_cuda and tensor.dtype == torch.float32 and triton_is_installed()
 
 
 def combined(pieces: Sequence[Tensor], p: float) -> Tensor:
@@ -227,6 +238,32 @@ def may_use_tensor_float_32() -> bool:
         return bool(torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32)
     except RuntimeError:  # set by PyTorch's newer switches, which these do not read
         return True
+
+
+@contextlib.contextmanager
+def full_precision(like: Tensor) -> Iterator[None]:
+    """A context in which products of float32 matrices on a GPU round no factor.
+
+    A Gram matrix needs it: what is lost there, a norm close to zero would not outweigh.
+    """
+    switch = torch.backends.cuda.matmul
+    if not like.is_cuda or like.dtype != torch.float32:
+        yield
+        return
+    name, wanted = "allow_tf32", cast(Any, False)
+    try:
+        before = getattr(switch, name)
+    except RuntimeError:  # set by PyTorch's newer switch
+        name, wanted = "fp32_precision", "ieee"
+        before = getattr(switch, name)
+    if before == wanted:
+        yield
+        return
+    setattr(switch, name, wanted)
+    try:
+        yield
+    finally:
+        setattr(switch, name, before)
 
 
 def factors(norms: Tensor, bound: float, most: float) -> Tensor:

@@ -30,7 +30,7 @@ class Pass:
     """One forward and backward pass: its batch size, and what its backward has left.
 
     Attributes:
-        num_examples: Rows of the batch.
+        num_examples: Of the batch; each has `Tape.views` rows.
         calls: The calls of layers whose cotangents have arrived.
         model_calls: The calls of the model itself, likewise.
         scale: What makes an example's share of the loss its own loss again: the number of examples where
@@ -73,12 +73,13 @@ class Tape:
         probed: While a single loss is looked at, the cotangents of the model's outputs, with the dimension
             in which their examples are.
         is_checked: Whether the present pass will be checked that way.
+        views: How many rows of the batch each example has, one after the other.
     """
 
-    def __init__(self, model: nn.Module, *, is_mean: bool) -> None:
+    def __init__(self, model: nn.Module, *, is_mean: bool, views: int = 1) -> None:
         self._owner = object()
         self._passes, self._model = [Pass(self._owner)], model
-        self._is_mean = is_mean
+        self._is_mean, self.views = is_mean, views
         self._sizes: set[float] | None = None
         self.anchor = torch.zeros((), requires_grad=True)
         self.strays: set[int] = set()
@@ -302,7 +303,7 @@ class AbstractSite(ABC):
             )
         return self.tape.listening
 
-    def check_examples(self, num_examples: int, *, may_fold: bool = False) -> int:
+    def check_examples(self, num_rows: int, *, may_fold: bool = False) -> int:
         """Refuse a call whose rows are not the examples of the batch.
 
         Returns:
@@ -311,13 +312,15 @@ class AbstractSite(ABC):
         """
         current = self.tape.current
         if current.num_examples is None:
-            current.num_examples = num_examples
-        if current.num_examples == num_examples:
+            current.num_examples = num_rows // self.tape.views
+        expected = current.num_examples * self.tape.views
+        if expected == num_rows:
             return 1
-        if may_fold and current.num_examples and num_examples % current.num_examples == 0:
-            return num_examples // current.num_examples
+        if may_fold and expected and num_rows % expected == 0:
+            return num_rows // expected
+        kind = "examples" if self.tape.views == 1 else "views of examples"
         raise UnsupportedModelError(
-            f"module {self.shown} was called with {num_examples} rows in a batch of "
-            f"{current.num_examples} examples; keep the examples in dimension 0 of its input (a shared "
-            "input, such as positions, must be expanded to one row per example)"
+            f"module {self.shown} was called with {num_rows} rows in a batch of {expected} {kind}; keep the "
+            "examples in dimension 0 of its input (a shared input, such as positions, must be expanded to "
+            "one row per example)"
         )

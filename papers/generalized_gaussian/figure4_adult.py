@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figure 6, Adult: accuracy of beta-DP-SGD as Algorithm 3 has it, with noise calibrated to each budget.
+"""Figure 4, Adult: accuracy of beta-DP-SGD as Algorithm 3 has it, with noise calibrated to each budget.
 
-    python papers/generalized_gaussian/figure6_adult.py --data DIR --out DIR [--jobs 2]
+    python papers/generalized_gaussian/figure4_adult.py --data DIR --out DIR [--jobs 2]
 
 DIR holds adult.data and adult.test. Gradients are clipped in the l_beta norm, as the algorithm and its
 accounting say (left), and in l_2 whatever the exponent, as its code does (right); epsilon is certified
@@ -146,11 +146,11 @@ def main() -> None:
     chosen, seconds = chosen_settings(folder, arguments.data, workers)
     rows = rows_of(chosen, folder, arguments.data, workers)
     seconds += sum(row["seconds"] for row in rows)
-    write_record(arguments.out / "figure6_adult.json", CONFIG, rows, seconds)
+    write_record(arguments.out / "figure4_adult.json", CONFIG, rows, seconds)
     label = f"test accuracy (%), best epoch, +- 1 std of {CONFIG['repeats']}"
     picture = accuracy_figure([panel(rows, norm) for norm in CONFIG["norms"]], label)
-    write_atomically(arguments.out / "figure6_adult.png", canvas.png(picture))
-    compare(headline(rows), "figure6_adult.json")
+    write_atomically(arguments.out / "figure4_adult.png", canvas.png(picture))
+    compare(headline(rows), "figure4_adult.json")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The paper's algorithms under the paper's names, as thin functions over the library.
+
+| paper | here | in the library |
+|---|---|---|
+| Proposition 1, the losses X and Y | `PrivacyLoss` | `ggdp.loss_sampler` draws them |
+| Algorithm 4, SGG | `sampled_release` | `ggdp.PoissonSampled`, `ggdp.release` |
+| Algorithm 5, sample | `sample` | `ggdp.monte_carlo_epsilon` has a histogram of its own |
+| Algorithm 6, SampledComposePRV | `sampled_compose` | `ggdp.monte_carlo_epsilon`, one loss many times |
+| Theorem 6, eta and tau as printed | `printed_error` | `ggdp.MonteCarloEstimate.eta` and `.tau`, repaired |
+
+The others have names of their own: Algorithm 1 is `ggdp.release`, Algorithm 2 `ggdp.noisy_argmax`,
+Algorithm 3 `ggdp.torch.make_private`, Algorithm 7 `ggdp.calibrate_scale`. No number computed here is a
+guarantee: for one, ask `ggdp.epsilon`.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ggdp import AdditiveNoise, Adjacency, Estimate, PoissonSampled, SecureGenerator, arguments, release
+from ggdp import secure_generator as new_secure_generator
+from ggdp.accounting.loss_histogram import LossSampler, draw
+from ggdp.accounting.steps import steps_of
+from ggdp.numerics import Array
+from ggdp.privacy_loss.hockey_stick import log_masses, thresholds
+from ggdp.privacy_loss.shift_pair import ShiftPair
+from ggdp.search import arithmetic, halve
+
+_MOST_POINTS = 1 << 24
+_MOST_ROUNDS = 100  # of drawing, until enough losses lie in [-L, L]
+_CAUTION = (
+    2.0**-52
+)  # by which the rate that is drawn is below the one that is accounted for: more than rounding
+_CAVEAT = "made of sampled losses; the error bound of the paper's Theorem 6 says nothing at usual sizes"
+
+
+@dataclass(frozen=True)
+class PrivacyLoss:
+    """The laws of the paper's privacy loss random variables, for one release of a number.
+
+    The loss is log P/Q, where P is the law of the output with the record in question and Q the law without it
+    (direction REMOVE; ADD exchanges the two, REPLACE has another record in Q). Y is the loss of an output
+    drawn from P, X that of one drawn from Q. (The paper exchanges the names P and Q.) Values are floats,
+    right to about twelve digits, and not certified.
+
+    Attributes:
+        mechanism: noise on a number, Poisson-sampled or not.
+        direction: REMOVE, ADD or REPLACE.
+
+    >>> from ggdp import Gaussian
+    >>> loss = PrivacyLoss(AdditiveNoise(Gaussian(std=1.0)))
+    >>> round(float(loss.y_cdf(0.5)), 12), round(float(loss.x_cdf(-0.5)), 12)
+    (0.5, 0.5)
+    """
+
+    mechanism: AdditiveNoise | PoissonSampled
+    direction: Adjacency = Adjacency.REMOVE
+    _pair: ShiftPair = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        arguments.one_of("direction", self.direction, (Adjacency.REMOVE, Adjacency.ADD, Adjacency.REPLACE))
+        parts = steps_of(self.mechanism, self.direction).pairs()[0]
+        if len(parts) != 1 or parts[0][1] != 1:
+            raise ValueError(f"mechanism must be one release of a number, got {self.mechanism!r}")
+        object.__setattr__(self, "_pair", parts[0][0])
+
+    def y_sf(self, t: ArrayLike) -> Array:
+        """P(Y > t)."""
+        return self._beyond(t)[0]
+
+    def x_sf(self, t: ArrayLike) -> Array:
+        """P(X > t)."""
+        return self._beyond(t)[1]
+
+    def y_cdf(self, t: ArrayLike) -> Array:
+        """P(Y <= t)."""
+        return 1.0 - self.y_sf(t)
+
+    def x_cdf(self, t: ArrayLike) -> Array:
+        """P(X <= t)."""
+        return 1.0 - self.x_sf(t)
+
+    def y_pdf(self, t: ArrayLike) -> Array:
+        """The density of Y at t. Laplace noise has atoms besides, at the smallest and at the largest loss."""
+        return np.exp(np.asarray(t, dtype=np.float64)) * self.x_pdf(t)
+
+    def x_pdf(self, t: ArrayLike) -> Array:
+        """The density of X at t, which is e^-t times that of Y."""
+        t, pair = np.asarray(t, dtype=np.float64), self._pair
+        z, _ = thresholds(pair, np.atleast_1d(t))
+        inside = np.isfinite(z)
+        safe = np.where(inside, z, 0.0)
+        log_density = -(np.abs(safe) ** pair.beta) - pair.log_normalizer + pair.log_mixture(safe, pair.down)
+        slope = pair.loss_slope(safe)
+        with np.errstate(divide="ignore"):
+            density = np.where(inside & (slope > 0.0), np.exp(log_density) / slope, 0.0)
+        return np.asarray(density.reshape(t.shape))
+
+    def _beyond(self, t: ArrayLike) -> tuple[Array, Array]:
+        t = np.asarray(t, dtype=np.float64)
+        z, _ = thresholds(self._pair, np.atleast_1d(t))
+        log_p, log_q, _ = log_masses(self._pair, np.where(np.isfinite(z), z, 0.0))
+        ends = np.where(z == np.inf, 0.0, 1.0)
+        p, q = (np.where(np.isfinite(z), np.exp(mass), ends).reshape(t.shape) for mass in (log_p, log_q))
+        return np.asarray(p), np.asarray(q)
+
+
+def sampled_release(
+    mechanism: PoissonSampled,
+    records: Sequence[Any],
+    query: Callable[[list[Any]], Any],
+    *,
+    rng: np.random.Generator | SecureGenerator | None = None,
+) -> Any:
+    """Algorithm 4, SGG: sample records at the mechanism's rate, release the query of the sample.
+
+    Sample and noise come from one mechanism, so that what is drawn and what `ggdp.epsilon(mechanism)`
+    accounts for cannot disagree. The sample itself must stay secret.
+
+    Args:
+        mechanism: Poisson-sampled noise.
+        records: the data, one entry for each person.
+        query: from the list of sampled records to a number or vector. Adding or removing a record must not
+            move it by more than the mechanism's sensitivity; this is not checked.
+        rng: of the sample and the noise; a fresh secure generator if left out.
+    """
+    arguments.instance("mechanism", mechanism, PoissonSampled)
+    inner = mechanism.mechanism
+    arguments.instance("mechanism.mechanism", inner, AdditiveNoise)
+    assert isinstance(inner, AdditiveNoise)
+    source = new_secure_generator() if rng is None else rng
+    chance = 1.0 if mechanism.rate == 1.0 else mechanism.rate - _CAUTION
+    chosen = np.atleast_1d(source.random(len(records))) < chance
+    return release(
+        inner, query([record for record, taken in zip(records, chosen, strict=True) if taken]), rng=source
+    )
+
+
+@dataclass(frozen=True)
+class SampledLoss:
+    """A law on the points i h + shift, i = -m ... m.
+
+    Attributes:
+        h: the spacing.
+        shift: of all points, so that the mean is that of the sampled losses.
+        masses: of the 2 m + 1 points, lowest first; their sum is one.
+    """
+
+    h: float
+    shift: float
+    masses: Array
+
+    @property
+    def points(self) -> Array:
+        """The losses."""
+        m = len(self.masses) // 2
+        return np.asarray(np.arange(-m, m + 1) * self.h + self.shift, dtype=np.float64)
+
+    def delta(self, epsilon: float) -> Estimate:
+        """E[(1 - e^(epsilon - loss))_+]."""
+        return Estimate(
+            self._delta(arguments.real("epsilon", epsilon, least=0.0)), "SampledComposePRV", _CAVEAT
+        )
+
+    def epsilon(self, delta: float) -> Estimate:
+        """The smallest epsilon at which `delta` is at most this delta."""
+        delta = arguments.real("delta", delta, above=0.0, below=1.0)
+        top = max(float(self.points[-1]), 0.0)
+        if self._delta(0.0) <= delta:
+            return Estimate(0.0, "SampledComposePRV", _CAVEAT)
+        found, _ = halve(lambda value: self._delta(value) <= delta, top, 0.0, middle=arithmetic, halvings=60)
+        return Estimate(found, "SampledComposePRV", _CAVEAT)
+
+    def _delta(self, epsilon: float) -> float:
+        return float(np.sum(self.masses * -np.expm1(np.minimum(epsilon - self.points, 0.0))))
+
+
+def sample(loss: LossSampler, n: int, L: float, h: float, *, rng: np.random.Generator) -> SampledLoss:
+    """Algorithm 5: a law on a grid of spacing h over [-L, L], from 2 n losses that lie there.
+
+    As printed it cannot be run. Repaired: masses are normalised over the bins, not over 1 ... 2 n; the mean
+    is that of the second n losses, not of n + 1; m is L / h, a whole number; the shift is clipped to
+    [-h/2, h/2], not to [0, h/2].
+
+    Losses outside [-L, L] are drawn again, as printed. That forgets the losses that cost most, so that the
+    law understates the cost unless hardly any loss lies outside.
+
+    Args:
+        loss: (count, rng) -> losses, such as `ggdp.loss_sampler` gives.
+        n: half the number of losses.
+        L: a multiple of h.
+        h: the width of a bin.
+        rng: a NumPy generator.
+    """
+    n, m = arguments.whole("n", n, least=1), _half_count(L, h)
+    kept: list[Array] = []
+    missing = 2 * n
+    for _ in range(_MOST_ROUNDS):
+        losses = draw(loss, missing, rng)
+        kept.append(losses[np.abs(losses) <= L])
+        missing -= len(kept[-1])
+        if not missing:
+            break
+    else:
+        raise ValueError(f"L must be so large that most losses lie in [-L, L], got {L:g}")
+    first, second = np.split(np.concatenate(kept), 2)
+    places = np.clip(np.rint(first / h).astype(np.int64), -m, m)
+    masses = np.bincount(places + m, minlength=2 * m + 1) / n
+    mean = float(np.sum(masses * np.arange(-m, m + 1))) * h
+    shift = min(max(float(np.mean(second)) - mean, -0.5 * h), 0.5 * h)
+    return SampledLoss(h, shift, masses)
+
+
+def sampled_compose(
+    losses: Sequence[LossSampler | tuple[LossSampler, int]],
+    n: int,
+    L: float,
+    h: float,
+    *,
+    rng: np.random.Generator,
+) -> SampledLoss:
+    """Algorithm 6, SampledComposePRV: the sum of k independent losses, each from its own sample.
+
+    Args:
+        losses: samplers, or pairs (sampler, times) for a loss that occurs several times and is sampled once.
+        n: half the number of losses drawn from each sampler.
+        L: half the width of the grid. Sums are taken modulo the grid, as printed, so it must hold the sum.
+        h: the width of a bin; L must be a multiple of it.
+        rng: a NumPy generator.
+
+    Returns:
+        The composed law; its `delta` and `epsilon` are estimates.
+
+    >>> from ggdp import Composed, Gaussian, Laplace, epsilon, loss_sampler
+    >>> steps = [AdditiveNoise(Gaussian(std=3.0)), AdditiveNoise(Laplace(4.0))]
+    >>> losses = [loss_sampler(step) for step in steps]
+    >>> found = sampled_compose(losses, 100_000, 8.0, 1 / 128, rng=np.random.default_rng(1))
+    >>> exact = epsilon(Composed([(step, 1) for step in steps]), delta=1e-2)
+    >>> abs(found.epsilon(1e-2).value / exact.estimate - 1.0) < 0.03
+    True
+    """
+    if not losses:
+        raise ValueError("losses must hold at least one sampler, got none")
+    m = _half_count(L, h)
+    transform: Array | Any = 1.0
+    shift = 0.0
+    for entry in losses:
+        sampler, times = entry if isinstance(entry, tuple) else (entry, 1)
+        times = arguments.whole("times", times, least=1)
+        law = sample(sampler, n, L, h, rng=rng)
+        transform = transform * np.fft.rfft(np.fft.ifftshift(law.masses)) ** times
+        shift += times * law.shift
+    masses = np.fft.fftshift(np.fft.irfft(transform, 2 * m + 1))
+    masses = np.maximum(masses, 0.0)
+    return SampledLoss(h, shift, masses / masses.sum())
+
+
+def printed_error(*, k: int, n: int, L: float, h: float, s: float, t: float) -> tuple[float, float]:
+    """eta and tau of Theorem 6 as printed, with its unknown tail probabilities taken as zero.
+
+    >>> eta, tau = printed_error(k=1000, n=15_000_000, L=10.0, h=1e-4, s=0.1, t=1e-3)
+    >>> eta > 100.0
+    True
+    """
+    root = math.sqrt(L / (n * h))
+    eta = 4.0 * math.exp(-2.0 * s**2 / (k * h**2)) + 2.0 * k * (t + root)
+    eta += 4.0 * k * math.exp(-n * t**2 / (2.0 * L**2)) + 8.0 * k * math.exp(-n * t**2 / 2.0)
+    tau = s + k * (t + 2.0 * L * (0.5 * t + root)) + 2.0 * k * (0.5 * t + root)
+    return eta, tau
+
+
+def _half_count(L: float, h: float) -> int:
+    """m = L / h: bins on either side of the middle one. (The printed (L - h/2) / h is no whole number.)"""
+    h = arguments.real("h", h, above=0.0)
+    L = arguments.real("L", L, least=h, most=0.5 * _MOST_POINTS * h)
+    return max(round(L / h), 1)

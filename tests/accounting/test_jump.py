@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One large loss beside a bulk: split by the number of jumps, against mpmath and the other engines."""
+
+import math
+
+import mpmath as mp
+import numpy as np
+import pytest
+
+from ggdp import AdditiveNoise, Adjacency, Composed, GeneralizedGaussian, PoissonSampled
+from ggdp.accounting import delta, epsilon
+from ggdp.accounting.engines import contour, jump, rare
+from ggdp.accounting.engines.curve import crossing
+from ggdp.accounting.engines.tilt import TiltPlan, saddle_for_epsilon
+from ggdp.errors import CannotCertifyError
+from ggdp.privacy_loss.hockey_stick import thresholds
+from ggdp.privacy_loss.shift_pair import ShiftPair
+
+
+class _Exact:
+    """One release at the working precision of mpmath."""
+
+    def __init__(self, pair):
+        self.beta, self.up, self.down, self.rate = (
+            mp.mpf(v) for v in (pair.beta, pair.up, pair.down, pair.rate)
+        )
+        self.pair = pair
+
+    def survival(self, z):
+        half = mp.gammainc(1 / self.beta, abs(z) ** self.beta, regularized=True) / 2
+        return half if z >= 0 else 1 - half
+
+    def ratio(self, z, shift):
+        return 1 - self.rate + self.rate * mp.exp(abs(z) ** self.beta - abs(z - shift) ** self.beta)
+
+    def loss(self, z):
+        return mp.log(self.ratio(z, self.up) / self.ratio(z, self.down))
+
+    def place(self, t):
+        """The noise whose loss is t: the library's, made exact by Newton's method."""
+        z, h = mp.mpf(float(thresholds(self.pair, np.array([float(t)]))[0][0])), mp.mpf(10) ** -10
+        if not mp.isfinite(z):
+            return z
+        for _ in range(3):
+            slope = (self.loss(z + h) - self.loss(z - h)) / (2 * h)
+            z = z if slope == 0 else z - (self.loss(z) - t) / slope
+        return z
+
+    def masses(self, z):
+        still, up, down = (self.survival(z - shift) for shift in (0, self.up, self.down))
+        return (1 - self.rate) * still + self.rate * up, (1 - self.rate) * still + self.rate * down
+
+    def delta(self, t):
+        p, q = self.masses(self.place(t))
+        return p - mp.exp(t) * q
+
+    def delta_of_two(self, epsilon):
+        """Where one loss is below epsilon / 2, the other one is above: twice an integral over the first.
+        Where both are above, their sum is beyond epsilon: a product."""
+        epsilon = mp.mpf(epsilon)
+        half, scale = self.place(epsilon / 2), self.delta(epsilon)
+        normalizer = 2 * mp.gamma(1 + 1 / self.beta)
+
+        def share(z):
+            density = self.ratio(z, self.up) * mp.exp(-(abs(z) ** self.beta)) / normalizer
+            return density * self.delta(epsilon - self.loss(z)) / scale
+
+        far = mp.mpf(50) ** (1 / self.beta)
+        marks = {-far, self.down, mp.mpf(0), self.up, half}
+        marks |= {half * k / 4 for k in range(1, 4)} | {-far * k / 3 for k in range(1, 3)}
+        p, q = self.masses(half)
+        both = p**2 - mp.exp(epsilon) * q**2
+        return 2 * scale * mp.quad(share, sorted(m for m in marks if m <= half), maxdegree=5) + both
+
+
+TWICE = [  # pair, epsilon
+    (ShiftPair(2.75, 0.137, 0.0, 3.1e-4), 0.6176),
+    (ShiftPair(5.79, 0.0323, -0.0323, 1.4e-5), 0.2041),
+    (ShiftPair(4.21, 0.166, 0.0, 1.6e-5), 15.51),
+    (ShiftPair(2.44, 0.118, -0.118, 1.3e-6), 1.843e-4),
+]
+
+
+@pytest.mark.parametrize(("pair", "asked"), TWICE)
+def test_two_releases_hold_the_integral_over_one(pair, asked):
+    parts = ((pair, 2),)
+    found = jump.build(parts, TiltPlan.of(parts), asked, 1e-8).log_delta(asked)
+    with mp.workdps(18):
+        exact = float(mp.log(_Exact(pair).delta_of_two(asked)))
+    slip = 1e-13 * abs(exact)
+    assert found.lower - slip <= exact <= found.upper + slip
+    assert found.upper - found.lower <= 1e-5
+
+
+@pytest.mark.parametrize(
+    ("pair", "times", "asked"),
+    [
+        (ShiftPair(2.0, 0.7, 0.0, 1e-3), 2000, 1e-30),
+        (ShiftPair(3.0, 0.3, -0.3, 1e-3), 300, 1e-25),
+        (ShiftPair(1.5, 0.9, 0.0, 1e-4), 100, 1e-20),
+    ],
+)
+def test_one_jump_and_the_contour_with_a_rare_event_meet(pair, times, asked):
+    parts, target = ((pair, times),), math.log(asked)
+    plan = TiltPlan.of(parts)
+    guess = rare.planned_epsilon(parts, plan, target)
+    split = rare.cut(parts, plan, 1.3 * guess, target)
+    line = contour.draw(split.parts, split.plan, saddle_for_epsilon(split.plan, guess), effort=20.0)
+    other = crossing(rare.RareSplit(line, split.rare), target, guess, 0.1 * guess)
+    found = crossing(jump.build(parts, plan, other.estimate, 1e-6), target, other.estimate, 0.1 * guess)
+    assert found.upper - found.lower <= 1e-5 * found.upper
+    assert other.lower <= found.upper
+    assert found.lower <= other.upper
+
+
+def test_several_jumps_that_matter_are_refused():
+    """A loss of epsilon / 3 is not rare here: no cut leaves two jumps out."""
+    parts = ((ShiftPair(2.0, 0.7, 0.0, 0.05), 500),)
+    with pytest.raises(CannotCertifyError):
+        jump.build(parts, TiltPlan.of(parts), 2.0, 1e-6)
+
+
+def test_chords_between_values_are_off_by_no_more_than_they_say():
+    one = jump._Jump.beyond_loss(ShiftPair(3.0, 0.2, 0.0, 1e-4), 0.05)
+    t = np.linspace(1.0, -0.2, 3 * jump._MOST_EXACT)
+    joined, exact = jump._joined(one, t), one.delta(t)
+    off = np.abs(joined.value - exact.value)
+    assert np.all(off <= joined.error + exact.error)
+    assert np.max(off / exact.value) > 1e-12  # so that there is something to be charged
+
+
+def _composed(beta, multiplier, rate, times):
+    noise = AdditiveNoise(GeneralizedGaussian(beta=beta, scale=math.sqrt(2.0) * multiplier))
+    return Composed(PoissonSampled(noise, rate), times)
+
+
+@pytest.mark.parametrize(
+    ("setting", "asked", "adjacency"),
+    [
+        ((6.1, 40.8, 4e-7, 3), 4.5e-77, Adjacency.REMOVE),
+        ((2.203, 3.79, 6.4e-5, 15), 3.1e-100, Adjacency.REMOVE),
+        ((5.604, 24.9, 1.9e-7, 4676), 6.1e-71, Adjacency.ADD_REMOVE),
+        ((3.456, 5.99, 2.3e-6, 318), 5.7e-86, Adjacency.REPLACE),
+        ((6.281, 151.0, 1.1e-5, 4125), 4.8e-100, Adjacency.REPLACE),
+    ],
+)
+def test_rare_losses_at_tiny_deltas_are_answered_to_five_digits(setting, asked, adjacency):
+    """A tilt for one of no jump and one jump does not suit the other: these were up to 100% wide."""
+    mechanism = _composed(*setting)
+    found = epsilon(mechanism, delta=asked, adjacency=adjacency)
+    assert 0.0 < found.upper - found.lower <= 1e-5 * found.upper
+    assert delta(mechanism, epsilon=found.upper, adjacency=adjacency).lower <= asked * (1.0 + 1e-12)
+    assert delta(mechanism, epsilon=found.lower, adjacency=adjacency).upper >= asked * (1.0 - 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("setting", "asked"),
+    [
+        ((2.605, 0.449, 2.1e-4, 2), 6.9e-75),
+        ((7.183, 2.17, 0.052, 2), 2.7e-41),
+        ((2.886, 0.725, 0.083, 6), 4.4e-55),
+    ],
+)
+def test_few_releases_of_bounded_loss_cost_their_sum_at_tiny_deltas(setting, asked):
+    """ADD: no loss exceeds -log(1 - rate), and all of them come close to it with a chance far above delta."""
+    beta, multiplier, rate, times = setting
+    found = epsilon(_composed(*setting), delta=asked, adjacency=Adjacency.ADD)
+    with mp.workdps(50):
+        exact = _Exact(ShiftPair(beta, 0.0, -1.0 / (math.sqrt(2.0) * multiplier), rate))
+        assert found.upper >= found.lower
+        assert found.upper <= -times * mp.log1p(-mp.mpf(rate)) * (1 + mp.mpf(10) ** -13)
+        # some event shows the lower end at 50 digits too: the best of many, then of many close to it
+        low, high, best = mp.mpf(0.5), mp.mpf(5), mp.mpf(0)
+        for _ in range(4):
+            places = mp.linspace(low, high, 60)
+            chances = [
+                exact.masses(z)[0] ** times * (1 - mp.exp(found.lower - times * exact.loss(z)))
+                for z in places
+            ]
+            top = max(range(60), key=chances.__getitem__)
+            best, low, high = chances[top], places[max(top - 1, 0)], places[min(top + 1, 59)]
+        assert best >= asked
+    assert found.upper - found.lower <= 1e-9 * found.upper
