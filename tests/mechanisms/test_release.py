@@ -155,7 +155,10 @@ def test_what_cannot_be_released_is_refused_with_its_place(value, message):
     [
         (PoissonSampled(MECHANISM, 0.1), "draw the sample of records yourself"),
         (Composed(MECHANISM, times=3), "call it once for each step"),
-        (NOISE, "mechanism must be of type AdditiveNoise or GridNoise, got GeneralizedGaussian"),
+        (
+            NOISE,
+            "mechanism must be of type AdditiveNoise or GridNoise or SphericalNoise, got GeneralizedGaussian",
+        ),
     ],
     ids=["sampled", "composed", "noise"],
 )
