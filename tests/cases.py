@@ -20,6 +20,8 @@ from ggdp import (
     NoisyArgmax,
     OutcomeProbabilities,
     PoissonSampled,
+    SphericalGeneralizedGaussian,
+    SphericalNoise,
 )
 from ggdp.privacy_loss.classical import (
     BoundedRange,
@@ -70,6 +72,7 @@ CUSTOM = {
     "randomized-response": RandomizedResponse(noise=0.4, buckets=5),
     "discrete-laplace": DiscreteLaplaceNoise(decay=0.5, sensitivity=2),
     "discrete-gaussian": DiscreteGaussianNoise(sigma=3.0),
+    "spherical": SphericalNoise(SphericalGeneralizedGaussian(beta=1.5, scale=4.0, dimension=50)),
     "density": DensityNoise(
         Density(lambda x: -np.abs(x) / 2.0 - math.log(4.0), breaks=(0.0,)), sensitivity=1.0
     ),

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         GeneralizedGaussian,
         Laplace,
         SecureGenerator,
+        SphericalGeneralizedGaussian,
         secure_generator,
     )
     from ggdp.errors import (
@@ -68,7 +69,14 @@ if TYPE_CHECKING:
         SelfCheckError,
         UnsupportedModelError,
     )
-    from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, CustomMechanism, PoissonSampled
+    from ggdp.mechanisms import (
+        AdditiveNoise,
+        Adjacency,
+        Composed,
+        CustomMechanism,
+        PoissonSampled,
+        SphericalNoise,
+    )
     from ggdp.mechanisms.custom import GaussianMixtureNoise
     from ggdp.mechanisms.grid_noise import GridNoise
     from ggdp.mechanisms.release import release
@@ -131,6 +139,8 @@ __all__ = [
     "RiskTarget",
     "SecureGenerator",
     "SelfCheckError",
+    "SphericalGeneralizedGaussian",
+    "SphericalNoise",
     "UnsupportedModelError",
     "__version__",
     "account",
@@ -222,6 +232,7 @@ _ROOMS = {
         "GeneralizedGaussian",
         "Laplace",
         "SecureGenerator",
+        "SphericalGeneralizedGaussian",
         "secure_generator",
     ),
     "ggdp.mechanisms": (
@@ -230,6 +241,7 @@ _ROOMS = {
         "Composed",
         "CustomMechanism",
         "PoissonSampled",
+        "SphericalNoise",
         "release",
     ),
     "ggdp.privacy_loss.custom": (

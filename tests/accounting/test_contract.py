@@ -82,7 +82,7 @@ def test_add_remove_is_the_worse_of_both(name):
         assert both.estimate == pytest.approx(max(add.estimate, remove.estimate), rel=1e-3)
 
 
-@pytest.mark.parametrize("name", [*MECHANISMS, "outcomes", "gaussian-mixture"])
+@pytest.mark.parametrize("name", [*MECHANISMS, "outcomes", "gaussian-mixture", "spherical"])
 def test_a_mechanism_read_from_json_costs_the_same(name, profiles):
     again = from_dict(json.loads(json.dumps(ALL[name].to_dict(), allow_nan=False)))
     assert epsilon(again, delta=1e-6) == account(ALL[name]).epsilon(delta=1e-6)

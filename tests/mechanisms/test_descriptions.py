@@ -11,7 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cases import MECHANISMS
-from ggdp import AdditiveNoise, Composed, GeneralizedGaussian, Laplace, PoissonSampled
+from ggdp import (
+    AdditiveNoise,
+    Composed,
+    GeneralizedGaussian,
+    Laplace,
+    PoissonSampled,
+    SphericalGeneralizedGaussian,
+    SphericalNoise,
+)
 from ggdp.mechanisms import from_dict, to_dict
 from ggdp.mechanisms.custom import GaussianMixtureNoise, OutcomeProbabilities
 from parameters import betas, scales
@@ -30,6 +38,7 @@ def test_json_round_trip_gives_an_equal_mechanism(mechanism):
 DESCRIBED = [
     OutcomeProbabilities((0.75, 0.25, 0.0), (0.2, 0.3, 0.5)),
     GaussianMixtureNoise((0.9, 0.1), (0.0, 0.5), (1.0, 4.0), shift=-1.5),
+    SphericalNoise(SphericalGeneralizedGaussian(1.5, 2.0, 10), sensitivity=0.5),
 ]
 
 
@@ -98,7 +107,7 @@ def test_any_mechanism_survives_json(beta, scale, sensitivity, norm, rate, times
         ({"version": True, "kind": "composed"}, "version must be 1, got True"),
         (
             {"version": 1, "kind": "laplace"},
-            "outcome-probabilities, gaussian-mixture-noise, grid-noise, got 'laplace'",
+            "gaussian-mixture-noise, grid-noise, spherical-noise, got 'laplace'",
         ),
         ({"version": 1, "kind": "composed", "parts": []}, "at least one step"),
         ({"version": 1, "kind": "composed", "parts": [7]}, "data must be of type dict, got int: 7"),

@@ -15,6 +15,8 @@ from ggdp import (
     GridNoise,
     Laplace,
     PoissonSampled,
+    SphericalGeneralizedGaussian,
+    SphericalNoise,
     epsilon,
     release,
     secure_generator,
@@ -153,7 +155,10 @@ def test_what_cannot_be_released_is_refused_with_its_place(value, message):
     [
         (PoissonSampled(MECHANISM, 0.1), "draw the sample of records yourself"),
         (Composed(MECHANISM, times=3), "call it once for each step"),
-        (NOISE, "mechanism must be of type AdditiveNoise or GridNoise, got GeneralizedGaussian"),
+        (
+            NOISE,
+            "mechanism must be of type AdditiveNoise or GridNoise or SphericalNoise, got GeneralizedGaussian",
+        ),
     ],
     ids=["sampled", "composed", "noise"],
 )
@@ -259,3 +264,29 @@ def test_the_float_path_is_there_for_those_who_ask_for_it():
     assert noisy / 2.0**-40 != round(noisy / 2.0**-40)
     with pytest.raises(ValueError, match="lost in its rounding"):
         release(AdditiveNoise(Laplace(1.0)), 1e19, exact=False)
+
+
+# --- spherical noise
+
+
+def test_spherical_noise_is_one_vector_over_all_numbers_of_the_value():
+    noise = SphericalGeneralizedGaussian(beta=1.0, scale=2.0, dimension=6)
+    value = np.arange(6.0).reshape(2, 3)
+    released = release(SphericalNoise(noise), value, rng=np.random.default_rng(3), exact=False)
+    drawn = noise.sample((), rng=np.random.default_rng(3))
+    assert np.array_equal(released, value + drawn.reshape(2, 3))
+    assert isinstance(release(SphericalNoise(noise), [0.0] * 6, exact=False), list)
+
+
+def test_spherical_noise_of_another_dimension_is_refused():
+    step = SphericalNoise(SphericalGeneralizedGaussian(beta=1.0, scale=2.0, dimension=6))
+    with pytest.raises(
+        ValueError, match="value must hold as many numbers as the noise has dimensions, 6, got 5"
+    ):
+        release(step, np.zeros(5), exact=False)
+
+
+def test_spherical_noise_is_not_passed_off_as_exact():
+    step = SphericalNoise(SphericalGeneralizedGaussian(beta=1.0, scale=2.0, dimension=6))
+    with pytest.raises(ValueError, match="exact must be False for SphericalNoise"):
+        release(step, np.zeros(6))

@@ -4,6 +4,7 @@
 from ggdp.distributions.discrete import DiscreteGeneralizedGaussian
 from ggdp.distributions.generalized_gaussian import Gaussian, GeneralizedGaussian, Laplace
 from ggdp.distributions.secure import SecureGenerator, secure_generator
+from ggdp.distributions.spherical import SphericalGeneralizedGaussian
 
 __all__ = [
     "DiscreteGeneralizedGaussian",
@@ -11,5 +12,6 @@ __all__ = [
     "GeneralizedGaussian",
     "Laplace",
     "SecureGenerator",
+    "SphericalGeneralizedGaussian",
     "secure_generator",
 ]

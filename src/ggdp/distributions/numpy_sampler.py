@@ -145,6 +145,11 @@ def _tail(table: Ziggurat, words: WordSource, count: int) -> NDArray[np.float64]
     return drawn[:count]
 
 
+def uniforms(rng: Rng, count: int) -> NDArray[np.float64]:
+    """Draw uniforms in (0, 1], as fine near zero as doubles are down to 2^-65."""
+    return _uniform(word_source(rng), count)
+
+
 def _uniform(words: WordSource, count: int) -> NDArray[np.float64]:
     """Draw uniforms in (0, 1] with all 53 significant bits down to 2^-65, and never below 2^-129."""
     high, low = words(2 * count).view(np.uint64).reshape(2, count).astype(np.float64)

@@ -7,6 +7,7 @@ from ggdp.mechanisms.custom import CustomMechanism
 from ggdp.mechanisms.grid_noise import GridNoise
 from ggdp.mechanisms.release import release
 from ggdp.mechanisms.serialization import from_dict, to_dict
+from ggdp.mechanisms.spherical_noise import SphericalNoise
 
 Mechanism = AdditiveNoise | PoissonSampled | Composed | CustomMechanism
 
@@ -18,6 +19,7 @@ __all__ = [
     "GridNoise",
     "Mechanism",
     "PoissonSampled",
+    "SphericalNoise",
     "from_dict",
     "release",
     "to_dict",

@@ -99,7 +99,8 @@ class AdditiveNoise(PlainData):
     grid: float | None = None
 
     def __post_init__(self) -> None:
-        arguments.instance("noise", self.noise, GeneralizedGaussian)
+        hint = "SphericalNoise takes noise that depends on a vector's length alone"
+        arguments.instance("noise", self.noise, GeneralizedGaussian, hint=hint)
         sensitivity = arguments.real("sensitivity", self.sensitivity, above=0.0)
         object.__setattr__(self, "sensitivity", sensitivity)
         object.__setattr__(self, "norm", self._checked_norm())

@@ -15,10 +15,11 @@ from ggdp.mechanisms import tables
 from ggdp.mechanisms.additive_noise import AdditiveNoise
 from ggdp.mechanisms.composed import Composed, PoissonSampled
 from ggdp.mechanisms.grid_noise import GridNoise, multiples_below
+from ggdp.mechanisms.spherical_noise import SphericalNoise
 
 
 def release(
-    mechanism: AdditiveNoise | GridNoise,
+    mechanism: AdditiveNoise | GridNoise | SphericalNoise,
     value: Any,
     *,
     rng: Rng | None = None,
@@ -29,9 +30,10 @@ def release(
     Takes a number, a list or tuple, a NumPy array of any shape, or a pandas or polars Series or DataFrame of
     numbers. Integers become floats; float32 stays float32; index, names and columns are kept.
 
-    The noise is that of `mechanism.noise`. That one record moves `value` by at most `mechanism.sensitivity`
-    is the caller's promise: nothing here can check it. Index, column names, shape and the fact that a value
-    was refused are not protected.
+    The noise is that of `mechanism.noise`. That of `SphericalNoise` is one vector over all numbers of the
+    value, which must be as many as its dimension; it takes exact=False. That one record moves `value` by at
+    most `mechanism.sensitivity` is the caller's promise: nothing here can check it. Index, column names,
+    shape and the fact that a value was refused are not protected.
 
     What leaves is a multiple of a grid: `mechanism.grid`, or if that is left out `grid_of` the noise, between
     2^-11 and 2^-10 of its scale. Of an `AdditiveNoise` it is exactly, in law, the real number
@@ -119,11 +121,16 @@ def generator_or_secure(rng: Rng | None) -> Rng:
 
 
 def _noisy(
-    mechanism: AdditiveNoise | GridNoise,
+    mechanism: AdditiveNoise | GridNoise | SphericalNoise,
     numbers: NDArray[np.float64],
     rng: Rng,
     exact: bool,
 ) -> NDArray[np.float64]:
+    if isinstance(mechanism, SphericalNoise):
+        multiples_below(
+            numbers, grid_of(GeneralizedGaussian(2.0, mechanism.noise.scale))
+        )  # refuses the large
+        return numbers + mechanism.noise.sample_as(numbers.shape, rng=rng)
     if numbers.size > mechanism.dimension:
         raise ValueError(
             f"value must hold at most {mechanism.dimension} numbers, the dimension of the mechanism, got "
@@ -144,7 +151,7 @@ def _noisy(
     return np.asarray(np.clip(multiples, -(2**53), 2**53) * step)
 
 
-def _check(mechanism: AdditiveNoise | GridNoise, exact: bool) -> None:
+def _check(mechanism: AdditiveNoise | GridNoise | SphericalNoise, exact: bool) -> None:
     if isinstance(mechanism, PoissonSampled):
         raise ValueError(
             "mechanism must be of type AdditiveNoise, got PoissonSampled; draw the sample of records "
@@ -155,14 +162,21 @@ def _check(mechanism: AdditiveNoise | GridNoise, exact: bool) -> None:
             "mechanism must be of type AdditiveNoise, got Composed; release adds the noise of one step, so "
             "call it once for each step of the composition"
         )
-    arguments.instance("mechanism", mechanism, (AdditiveNoise, GridNoise))
+    arguments.instance("mechanism", mechanism, (AdditiveNoise, GridNoise, SphericalNoise))
     arguments.instance("exact", exact, bool)
+    if isinstance(mechanism, SphericalNoise):
+        if exact:
+            raise ValueError(
+                "exact must be False for SphericalNoise: its noise is added in doubles alone, which is not "
+                "private in the strict sense; AdditiveNoise with Gaussian noise is released exactly"
+            )
+        return
     if not exact and (isinstance(mechanism, GridNoise) or mechanism.grid is not None):
         raise ValueError("exact must not be False for a mechanism with a grid: floats keep to none")
 
 
 def _refuse_coarse(
-    mechanism: AdditiveNoise | GridNoise, numbers: NDArray[np.float64], dtype: np.dtype[Any]
+    mechanism: AdditiveNoise | GridNoise | SphericalNoise, numbers: NDArray[np.float64], dtype: np.dtype[Any]
 ) -> None:
     """Refuse numbers of a narrow type where its own steps are as long as the noise."""
     if dtype.itemsize > 8:

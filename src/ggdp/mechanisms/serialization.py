@@ -10,11 +10,12 @@ from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 from ggdp import arguments
-from ggdp.distributions import DiscreteGeneralizedGaussian, GeneralizedGaussian
+from ggdp.distributions import DiscreteGeneralizedGaussian, GeneralizedGaussian, SphericalGeneralizedGaussian
 from ggdp.mechanisms.additive_noise import AdditiveNoise
 from ggdp.mechanisms.composed import Composed, PoissonSampled
 from ggdp.mechanisms.custom import CustomMechanism, GaussianMixtureNoise, OutcomeProbabilities
 from ggdp.mechanisms.grid_noise import GridNoise
+from ggdp.mechanisms.spherical_noise import SphericalNoise
 
 VERSION = 1
 _DEEPEST = 100  # compositions inside one another; `to_dict` writes one
@@ -90,6 +91,14 @@ def _describe(mechanism: Mechanism) -> dict[str, Any]:
                 "stds": list(mechanism.stds),
                 "shift": mechanism.shift,
             }
+        case SphericalNoise(noise=noise):
+            return {
+                "kind": "spherical-noise",
+                "beta": noise.beta,
+                "scale": noise.scale,
+                "dimension": noise.dimension,
+                "sensitivity": mechanism.sensitivity,
+            }
         case GridNoise(noise=discrete):
             return {
                 "kind": "grid-noise",
@@ -110,7 +119,7 @@ def _describe(mechanism: Mechanism) -> dict[str, Any]:
             raise ValueError(
                 "mechanism must be plain data to be written down, got one described by functions or by a "
                 f"class of your own, {type(mechanism).__name__}, which lives in memory; "
-                "OutcomeProbabilities, GaussianMixtureNoise and GridNoise are plain data"
+                "OutcomeProbabilities, GaussianMixtureNoise, GridNoise and SphericalNoise are plain data"
             )
 
 
@@ -150,6 +159,11 @@ def _build(data: dict[str, Any], levels: int) -> Mechanism:
             _only(data, "weights", "means", "stds", "shift")
             weights, means, stds = (_list(data, name) for name in ("weights", "means", "stds"))
             return GaussianMixtureNoise(weights, means, stds, shift=_field(data, "shift"))
+        case "spherical-noise":
+            _only(data, "beta", "scale", "dimension", "sensitivity")
+            beta, scale, dimension = (_field(data, name) for name in ("beta", "scale", "dimension"))
+            law = SphericalGeneralizedGaussian(beta, scale, dimension)
+            return SphericalNoise(law, _field(data, "sensitivity"))
         case "grid-noise":
             _only(data, "noise", "sensitivity", "grid", "dimension", "on_grid")
             kind = "discrete-generalized-gaussian"
@@ -180,6 +194,7 @@ _KINDS = (
     "outcome-probabilities",
     "gaussian-mixture-noise",
     "grid-noise",
+    "spherical-noise",
 )
 
 

@@ -26,12 +26,15 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from ggdp import arguments
+from ggdp.distributions import GeneralizedGaussian
 from ggdp.mechanisms.custom import CustomMechanism, GaussianMixtureNoise, OutcomeProbabilities
 from ggdp.mechanisms.grid_noise import GridNoise, GridReplacement
+from ggdp.mechanisms.spherical_noise import SphericalNoise
 from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.cells import Cells, vector_cells
 from ggdp.privacy_loss.density import Density, Mixture
 from ggdp.privacy_loss.enclosure import Enclosure, enclose, partition
+from ggdp.privacy_loss.spherical import BETA, LENGTH, spherical_cells, within
 
 __all__ = [
     "DensityNoise",
@@ -229,6 +232,19 @@ def _(mechanism: GridReplacement) -> Cells:
 def _gaussian(mean: float, std: float) -> Density:
     offset = math.log(std) + 0.5 * math.log(2.0 * math.pi)
     return Density(lambda x: -0.5 * ((x - mean) / std) ** 2 - offset)
+
+
+@cells_of.register
+def _(mechanism: SphericalNoise) -> Cells:
+    noise = mechanism.noise
+    BETA.check(noise.beta)
+    length = LENGTH.check(mechanism.sensitivity / noise.scale)
+    if noise.dimension > 1:
+        return spherical_cells(noise.beta, noise.dimension, length)
+    law = GeneralizedGaussian(noise.beta, 1.0)
+    line = Density(law.logpdf, breaks=(0.0,))
+    cells = density_cells(line.shifted(length), line, _CELLS)
+    return within(cells, length) if noise.beta == 1.0 else cells
 
 
 @cells_of.register

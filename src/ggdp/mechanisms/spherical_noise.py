@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A vector plus spherical noise."""
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from ggdp import arguments
+from ggdp.distributions.spherical import SphericalGeneralizedGaussian
+from ggdp.mechanisms.custom import CustomMechanism
+
+
+@dataclass(frozen=True)
+class SphericalNoise(CustomMechanism):
+    """Release f(D) + noise, where one record moves the vector f by at most `sensitivity` in the l_2 norm.
+
+    Attributes:
+        noise: of the whole vector; its dimension is that of f.
+        sensitivity: the most one record moves f.
+        norm: 2, the only norm that this noise knows.
+
+    >>> noise = SphericalGeneralizedGaussian(beta=1.0, scale=2.0, dimension=10)
+    >>> SphericalNoise(noise, sensitivity=0.5).replaced(rate=1.0).sensitivity
+    1.0
+    """
+
+    noise: SphericalGeneralizedGaussian
+    sensitivity: float = 1.0
+    norm: float = 2.0
+
+    def __post_init__(self) -> None:
+        arguments.instance(
+            "noise",
+            self.noise,
+            SphericalGeneralizedGaussian,
+            hint="AdditiveNoise takes noise that is independent on every coordinate",
+        )
+        object.__setattr__(self, "sensitivity", arguments.real("sensitivity", self.sensitivity, above=0.0))
+        hint = (
+            "spherical noise depends on the Euclidean length alone; bound the l_2 norm of what a record does"
+        )
+        object.__setattr__(self, "norm", arguments.real("norm", self.norm, least=2.0, most=2.0, hint=hint))
+
+    def replaced(self, rate: float) -> "SphericalNoise":
+        """What replacing a record costs: twice the distance, if it always takes part.
+
+        Raises:
+            ValueError: records are sampled; which two vectors are then the worst is not proved.
+        """
+        if rate != 1.0:
+            raise ValueError(
+                f"rate must be 1 when a record of a SphericalNoise is replaced, got {rate:g}: the worst two "
+                "vectors are not known under sampling; ask for adding and removing records"
+            )
+        return replace(self, sensitivity=2.0 * self.sensitivity)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; see `ggdp.mechanisms.serialization`."""
+        from ggdp.mechanisms import serialization
+
+        return serialization.to_dict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """The mechanism that `to_dict` described."""
+        from ggdp.mechanisms import serialization
+
+        return serialization.from_dict_as(cls, data)

@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cells of spherical noise against polar coordinates, closed forms and Monte Carlo.
+
+The truth here is an integral over the radius, by Simpson's rule, of the share of the sphere where the loss
+exceeds a threshold, by SciPy's incomplete beta function. The cells use elliptic coordinates and neither.
+"""
+
+import doctest
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import integrate, special
+
+from ggdp import (
+    AdditiveNoise,
+    Adjacency,
+    Composed,
+    Gaussian,
+    GeneralizedGaussian,
+    PoissonSampled,
+    SphericalGeneralizedGaussian,
+    SphericalNoise,
+    account,
+    calibrate_family,
+    delta,
+    epsilon,
+)
+from ggdp.privacy_loss import spherical
+
+CASES = [(1.0, 2, 1.0), (1.5, 2, 0.8), (3.0, 3, 0.4), (1.5, 10, 1.2), (4.0, 100, 0.3)]
+every_case = pytest.mark.parametrize(("beta", "d", "length"), CASES)
+RATE = 0.2
+ROUNDING = 1e-7  # of Simpson's rule, relative
+
+
+def noise(beta, d, length):
+    return SphericalNoise(SphericalGeneralizedGaussian(beta, 2.0, d), sensitivity=2.0 * length)
+
+
+def cap(cosine, d):
+    """The share of the sphere where the cosine to a fixed direction is larger."""
+    share = 0.5 * special.betainc(0.5 * (d - 1), 0.5, 1.0 - np.clip(cosine, -1.0, 1.0) ** 2)
+    return np.where(cosine >= 0.0, share, 1.0 - share)
+
+
+def without_record(t, beta, d, length, nodes=100_001):
+    """Q(L > t) and Q(L < t) of the loss L = r^beta - s^beta, s the distance from a point `length` away."""
+    shape = d / beta
+    ends = special.gammaincinv(shape, 1e-25), special.gammainccinv(shape, 1e-25)
+    r = np.linspace(*(end ** (1.0 / beta) for end in ends), nodes)
+    density = beta * np.exp((d - 1) * np.log(r) - r**beta - special.gammaln(shape))
+    left = r**beta - t  # s^beta at the threshold
+    s = np.maximum(left, 0.0) ** (1.0 / beta)
+    cosine = (r**2 + length**2 - s**2) / (2.0 * r * length)
+    above = np.where(left > 0.0, cap(cosine, d), 0.0)
+    below = np.where(left > 0.0, cap(-cosine, d), 1.0)
+    return integrate.simpson(density * above, x=r), integrate.simpson(density * below, x=r)
+
+
+def divergence(ratio, beta, d, length):
+    """sup over sets of P(S) - ratio Q(S); P(L > t) = Q(L < -t) by reflection."""
+    t = math.log(ratio)
+    return without_record(-t, beta, d, length)[1] - ratio * without_record(t, beta, d, length)[0]
+
+
+def sampled_truth(direction, e, beta, d, length):
+    ratio = math.exp(e)
+    if direction is Adjacency.REMOVE:  # ((1 - q) Q + q P, Q)
+        return RATE * divergence((ratio - 1.0 + RATE) / RATE, beta, d, length)
+    t = math.log((1.0 / ratio - 1.0 + RATE) / RATE)  # below which Q exceeds ratio times the mixture
+    q, p = without_record(t, beta, d, length)[1], without_record(-t, beta, d, length)[0]
+    return q - ratio * ((1.0 - RATE) * q + RATE * p)
+
+
+def assert_inside(truth, found, width):
+    assert found.lower <= truth * (1.0 + ROUNDING) + 1e-13
+    assert truth <= found.upper * (1.0 + ROUNDING) + 1e-13
+    assert found.width <= width * truth + 1e-12
+
+
+@every_case
+@pytest.mark.parametrize("e", [0.05, 0.3, 0.8])
+def test_the_truth_lies_inside(beta, d, length, e):
+    assert_inside(divergence(math.exp(e), beta, d, length), delta(noise(beta, d, length), epsilon=e), 1e-3)
+
+
+@every_case
+def test_a_planted_error_of_a_thousandth_would_be_seen(beta, d, length):
+    found = delta(noise(beta, d, length), epsilon=0.3)
+    truth = divergence(math.exp(0.3), beta, d, length)
+    assert not found.lower <= 1.001 * truth <= found.upper
+    assert not found.lower <= 0.999 * truth <= found.upper
+
+
+@every_case
+@pytest.mark.parametrize("direction", [Adjacency.ADD, Adjacency.REMOVE])
+def test_the_truth_lies_inside_when_records_are_sampled(beta, d, length, direction):
+    found = delta(PoissonSampled(noise(beta, d, length), RATE), epsilon=0.05, adjacency=direction)
+    assert_inside(sampled_truth(direction, 0.05, beta, d, length), found, 1e-3)
+
+
+@pytest.mark.parametrize(("beta", "d", "length"), [CASES[1], CASES[4]])
+@pytest.mark.parametrize("times", [5, 50])
+def test_monte_carlo_of_a_composition_agrees(beta, d, length, times):
+    rng = np.random.default_rng(20)
+    runs, small = 40_000, 0.1 * length if times == 50 else length
+    radius = rng.gamma(d / beta, size=(runs, times)) ** (1.0 / beta)
+    cosine = 2.0 * rng.beta(0.5 * (d - 1), 0.5 * (d - 1), size=(runs, times)) - 1.0
+    # an outcome of P lies at `radius` from P's centre; its distance from Q's
+    far = np.sqrt(radius**2 + 2.0 * radius * small * cosine + small**2)
+    total = (far**beta - radius**beta).sum(axis=1)
+    e = float(np.quantile(total, 0.8))
+    draws = np.maximum(-np.expm1(e - total), 0.0)
+    error = 4.5 * draws.std() / math.sqrt(runs)
+    found = delta(Composed(noise(beta, d, small), times=times), epsilon=e)
+    assert found.lower - error <= draws.mean() <= found.upper + error
+    assert found.width < 0.2 * error < 0.02 * found.upper
+
+
+@pytest.mark.parametrize("d", [2, 3, 10, 100, 10**4, 10**6])
+def test_at_beta_two_it_is_the_gaussian(d):
+    gaussian = AdditiveNoise(Gaussian(std=1.0 / math.sqrt(2.0)), sensitivity=0.3)
+    spherical_noise = SphericalNoise(SphericalGeneralizedGaussian(2.0, 1.0, d), sensitivity=0.3)
+    for change in (
+        lambda one: one,
+        lambda one: Composed(one, times=20),
+        lambda one: PoissonSampled(one, 0.1),
+    ):
+        truth, found = (epsilon(change(one), delta=1e-6) for one in (gaussian, spherical_noise))
+        assert found.lower <= truth.upper
+        assert truth.lower <= found.upper
+        assert found.upper <= truth.upper * (1.0 + 2e-4)
+        assert found.lower >= truth.lower * (1.0 - 2e-3)
+
+
+@pytest.mark.parametrize("d", [1, 2, 10, 10**6])
+def test_at_beta_one_it_is_purely_private_at_sensitivity_over_scale(d):
+    step = SphericalNoise(SphericalGeneralizedGaussian(1.0, 3.0, d), sensitivity=0.7)
+    for times in (1, 4):
+        found = account(Composed(step, times=times)).epsilon(delta=0.0)
+        assert times * 0.7 / 3.0 <= found.upper <= times * 0.7 / 3.0 * (1.0 + 1e-12)
+    if 1 < d <= 10:
+        assert found.lower >= 4 * 0.7 / 3.0 * 0.99
+
+
+@pytest.mark.parametrize("beta", [1.0, 1.5, 4.0])
+def test_in_one_dimension_it_is_generalized_gaussian_noise(beta):
+    line = epsilon(AdditiveNoise(GeneralizedGaussian(beta, 2.0)), delta=1e-6)
+    found = epsilon(SphericalNoise(SphericalGeneralizedGaussian(beta, 2.0, 1)), delta=1e-6)
+    assert found.lower <= line.upper
+    assert line.lower <= found.upper
+    assert found.width <= 1e-6 * line.upper
+
+
+@pytest.mark.parametrize(("beta", "d"), [(1.0, 3), (1.5, 2), (4.0, 5)])
+def test_a_longer_shift_costs_more_at_every_ratio(beta, d):
+    ratios = [0.05, 0.5, 1.0, 1.5, 4.0]
+    curves = [[divergence(ratio, beta, d, m) for ratio in ratios] for m in (0.1, 0.3, 0.6, 1.0, 2.0)]
+    assert np.all(np.diff(curves, axis=0) >= -1e-9)
+
+
+def test_adding_and_removing_cost_the_same_without_sampling():
+    step = noise(*CASES[1])
+    add, remove = (epsilon(step, delta=1e-6, adjacency=kind) for kind in (Adjacency.ADD, Adjacency.REMOVE))
+    assert add.lower <= remove.upper
+    assert remove.lower <= add.upper
+    assert add.width < 2e-4 * add.upper
+
+
+def test_replacing_a_record_is_moving_twice_as_far_and_refused_under_sampling():
+    step = noise(1.5, 2, 0.4)
+    far = noise(1.5, 2, 0.8)
+    assert epsilon(step, delta=1e-6, adjacency=Adjacency.REPLACE) == epsilon(far, delta=1e-6)
+    with pytest.raises(
+        ValueError, match=r"rate must be 1 when a record of a SphericalNoise is replaced, got 0\.2"
+    ):
+        epsilon(PoissonSampled(step, 0.2), delta=1e-6, adjacency=Adjacency.REPLACE)
+
+
+def test_the_mass_of_a_rectangle_lies_inside_its_bounds():
+    """Against SciPy's adaptive rule, in the rectangles' own coordinates, up to the one common factor."""
+    pair = spherical._Pair(1.5, 5, 0.8)
+    centre = 2.0
+    steps, angles = np.linspace(-0.08, 0.08, 9), np.linspace(-0.24, 0.24, 9)
+    low, high = spherical._masses(pair, centre, steps, angles, 0.0)
+
+    def density(phi, step):
+        xi = centre + step
+        r = 0.5 * pair.length * (math.cosh(xi) + math.sin(phi))
+        factor = (math.sinh(xi) / math.sinh(centre) * math.cos(phi)) ** (pair.dimension - 2)
+        middle = (0.5 * pair.length * math.cosh(centre)) ** pair.beta
+        area = (math.sinh(xi) ** 2 + math.cos(phi) ** 2) / math.cosh(centre) ** 2
+        return factor * area * math.exp(middle - r**pair.beta)
+
+    for i, j in [(0, 0), (3, 5), (7, 7)]:
+        truth, _ = integrate.dblquad(density, steps[i], steps[i + 1], angles[j], angles[j + 1], epsrel=1e-12)
+        assert low[i, j] <= truth <= high[i, j]
+        assert high[i, j] - low[i, j] < 0.1 * truth  # rectangles ten times as wide as those in use
+
+
+@pytest.mark.parametrize("d", [2, 3, 10, 1000, 10**6])
+def test_what_lies_outside_of_the_grid_has_no_more_mass_than_is_said(d):
+    pair = spherical._Pair(1.5, d, 0.7)
+    grid = spherical._grid(pair)
+    nearest, furthest = (0.35 * math.cosh(grid.centre + end) for end in (grid.steps[0], grid.steps[-1]))
+    beyond = special.gammaincc(d / 1.5, (furthest - 0.35) ** 1.5)
+    within = (
+        special.gammainc(d / 1.5, max(nearest + 0.35, 0.0) ** 1.5) if grid.steps[0] > -grid.centre else 0.0
+    )
+    assert beyond + within <= grid.outside < 1e-130
+    assert np.all(np.diff(grid.steps) > 0.0)
+    assert np.array_equal(grid.angles, -grid.angles[::-1])
+    assert 0.0 in grid.angles
+
+
+def test_the_scale_is_calibrated_like_that_of_any_family():
+    def family(scale):
+        return SphericalNoise(SphericalGeneralizedGaussian(1.0, scale, 50))
+
+    found = calibrate_family(family, epsilon=1.0, delta=1e-6, between=(0.5, 1.0), relative=0.3)
+    assert 0.5 < found.value < 1.0  # less than the scale 1 that pure privacy would need
+    assert found.achieved.upper <= 1.0
+
+
+def test_the_page_says_what_is_true():
+    page = Path(__file__).parents[2] / "docs" / "spherical-noise.md"
+    found = doctest.testfile(str(page), module_relative=False)
+    assert found.attempted >= 8
+    assert found.failed == 0
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (
+            lambda: SphericalGeneralizedGaussian(1.0, 1.0, 0),
+            r"dimension must be a whole number in \[1, 1000000\]",
+        ),
+        (lambda: SphericalGeneralizedGaussian(0.5, 1.0, 2), r"beta must be a number in \[1, 64\]"),
+        (
+            lambda: SphericalNoise(SphericalGeneralizedGaussian(1.0, 1.0, 2), norm=1.0),
+            r"norm must be a number in \[2, 2\], got 1\.0; .* bound the l_2 norm",
+        ),
+        (lambda: SphericalNoise(Gaussian(std=1.0)), "noise must be of type SphericalGeneralizedGaussian"),
+        (
+            lambda: AdditiveNoise(SphericalGeneralizedGaussian(1.0, 1.0, 2)),
+            "noise must be of type GeneralizedGaussian, .* SphericalNoise takes",
+        ),
+        (
+            lambda: epsilon(SphericalNoise(SphericalGeneralizedGaussian(2.0, 1e-9, 2)), delta=1e-6),
+            r"sensitivity / scale must be a number in \[1e-06, 1e\+06\]",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()
