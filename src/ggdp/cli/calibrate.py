@@ -47,7 +47,7 @@ Steps = Annotated[
 def calibrate(
     beta: options.Betas,
     epsilon: options.Epsilon,
-    delta: options.Delta,
+    delta: options.DeltaOrZero,
     unknown: For = Unknown.SCALE,
     scale: options.Scale = None,
     noise_multiplier: options.NoiseMultiplier = None,

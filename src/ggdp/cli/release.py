@@ -51,8 +51,9 @@ Delta = Annotated[
     float | None,
     typer.Option(
         "--delta",
-        help=f"Of --epsilon, or at which the cost is told, in (0, 1); {DELTA:g} for the latter if left out.",
-        parser=options.number("--delta", above=0.0, below=1.0),
+        help=f"Of --epsilon, or at which the cost is told, in (0, 1), or 0 for beta 1; "
+        f"{DELTA:g} for the latter if left out.",
+        parser=options.number("--delta", least=0.0, below=1.0),
         metavar="NUMBER",
     ),
 ]
@@ -131,17 +132,18 @@ def release(
     name = _one_column(column, keep)
     found = read_numbers(source, name, keep or ())
     dimension = len(found.values)
+    at = DELTA if delta is None else delta
     if epsilon is None:
         noise = _given_noise(beta, scale, noise_multiplier, std, sensitivity)
     else:
         _check_calibration(delta, {"--scale": scale, "--noise-multiplier": noise_multiplier, "--std": std})
         noise = calibrate_scale(
-            beta=beta, epsilon=epsilon, delta=delta or DELTA, sensitivity=sensitivity,
+            beta=beta, epsilon=epsilon, delta=at, sensitivity=sensitivity,
             norm=norm, dimension=dimension, adjacency=adjacency,
         ).noise  # fmt: skip
     step = _grid(noise, grid, found.whole or to_whole)
     mechanism = AdditiveNoise(noise, sensitivity, norm, dimension, grid=step)
-    cost = _cost(Run(mechanism, 1.0, 1, adjacency), delta or DELTA)
+    cost = _cost(Run(mechanism, 1.0, 1, adjacency), at)
     noisy = add_noise(mechanism, found.values, rng=None if seed is None else np.random.default_rng(seed))
     values = [round(value) for value in noisy] if to_whole or step >= 1.0 else noisy
     if json:
