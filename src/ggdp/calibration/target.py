@@ -142,8 +142,27 @@ class Solution:
     is_last: bool
 
 
-def solve(axis: Axis, at: At, target: Target) -> Solution:
+@dataclass(frozen=True)
+class Start:
+    """About where the border of privacy lies on an axis. It proves nothing.
+
+    Attributes:
+        log_value: logarithm of the value there.
+        slope: of log(cost / budget) against the logarithm of the value.
+    """
+
+    log_value: float
+    slope: float
+
+
+def solve(axis: Axis, at: At, target: Target, start: Start | None = None) -> Solution:
     """The largest value on an axis of falling privacy whose mechanism certifiably meets the target.
+
+    Args:
+        axis: where to search.
+        at: the mechanism that belongs to a value.
+        target: what it must meet.
+        start: about where the answer lies; planned if left out.
 
     Guarantees:
         The mechanism at `value` was asked and its certified upper bound meets the target; the one at the next
@@ -155,8 +174,9 @@ def solve(axis: Axis, at: At, target: Target) -> Solution:
         verdicts[place] = target.judge(at(axis.value(place)))
         return verdicts[place].at_most
 
-    start, slope = _plan(axis, at, target)
-    found = border(axis, excess, start=start, slope=slope)
+    start = start or _start(axis, at, target)
+    place = None if start is None else axis.place(start.log_value)
+    found = border(axis, excess, start=place, slope=1.0 if start is None else start.slope)
     sharp = found.lost is not None and verdicts[found.lost].at_least > 0.0
     if found.private is None:
         return Solution(None, verdicts[axis.least].epsilon, sharp, False)
@@ -165,18 +185,23 @@ def solve(axis: Axis, at: At, target: Target) -> Solution:
     return Solution(value, achieved, sharp, found.lost is None)
 
 
-def _plan(axis: Axis, at: At, target: Target) -> tuple[int | None, float]:
-    """Where to start, and how steep it is there, by the saddle-point method; no plan for cheap questions."""
+def _start(axis: Axis, at: At, target: Target) -> Start | None:
+    """Where to start; None where questions are cheap and no plan is needed."""
     low, high = axis.value(axis.least), axis.value(axis.most)
     if target.delta == 0.0 or (target.by_delta(at(low)) and target.by_delta(at(high))):
-        return None, 1.0
-    coarse = LogAxis(low, high, _PLAN_RESOLUTION)
+        return None
+    return planned_start(axis, at, target)
+
+
+def planned_start(axis: Axis, at: At, target: Target) -> Start:
+    """Where the border lies by the saddle-point method, which is cheap and good to some percent."""
+    coarse = LogAxis(axis.value(axis.least), axis.value(axis.most), _PLAN_RESOLUTION)
     found = border(
         coarse,
         lambda place: target.planned_excess(at(coarse.value(place))),
         learn_from=3.0 * _PLAN_RESOLUTION,
     )
-    return axis.place(found.log_value), found.slope
+    return Start(found.log_value, found.slope)
 
 
 def _log_ratio(cost: float, budget: float) -> float:
