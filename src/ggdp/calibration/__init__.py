@@ -12,6 +12,7 @@ from ggdp.calibration.calibrate import (
     estimate_scale,
     run_of,
 )
+from ggdp.calibration.choice import BestNoise, NoiseSearch, WeighedNoise, best_noise
 from ggdp.calibration.outliers import (
     LeastOutliers,
     best_beta_for_outliers,
@@ -20,11 +21,15 @@ from ggdp.calibration.outliers import (
 )
 
 __all__ = [
+    "BestNoise",
     "Calibrated",
     "CalibratedFamily",
     "EstimatedScale",
     "LeastOutliers",
+    "NoiseSearch",
+    "WeighedNoise",
     "best_beta_for_outliers",
+    "best_noise",
     "calibrate_family",
     "calibrate_rate",
     "calibrate_scale",

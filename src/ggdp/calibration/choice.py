@@ -4,7 +4,7 @@
 Every exponent beta has a least noise that meets a privacy target. These noises differ in what they do to an
 answer: in their standard deviation, say, or in how often they are far out. `best_noise` finds the exponent
 whose least noise has the smallest such loss, and puts Laplace (beta = 1) and Gaussian noise (beta = 2) beside
-it. `weigh_noise` answers for one exponent.
+it. `NoiseSearch` answers for single exponents too, and for several losses of the same noises.
 
 The privacy of every noise returned is certified; that no other exponent has a smaller loss is the result of a
 search, and no proof.
@@ -20,11 +20,11 @@ import numpy as np
 from scipy.special import gammaln
 
 from ggdp import arguments
-from ggdp.calibration.calibrate import Calibrated, NoiseProblem
+from ggdp.calibration.calibrate import Calibrated, NoiseProblem, run_of
 from ggdp.calibration.target import Start, Target
 from ggdp.distributions import GeneralizedGaussian
-from ggdp.errors import CannotCertifyError
-from ggdp.mechanisms import Adjacency, Composed
+from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
+from ggdp.mechanisms import Adjacency
 from ggdp.mechanisms.additive_noise import MATCHED
 from ggdp.mechanisms.composed import Part
 from ggdp.mechanisms.known_shift import Shift
@@ -39,13 +39,15 @@ _NUM_PLANNED = 19  # exponents of the first scan
 _BELOW_ONE = 0.15  # exponents are spaced evenly in log(beta - 1 + this): close together near 1
 _STRIDE = 0.3  # between the three exponents of a first bracket, in that coordinate
 _FARTHEST = 1.5  # how far from them a fitted parabola is trusted, in strides
-_CLOSE = 3e-5  # a gain in log loss that is not worth another question
+_MARGIN = 5e-6  # of a scale, above the estimated least, where one question is to certify
+_CLOSE = 1e-4  # a gain in log loss that is not worth another question
 _TIE = 1e-4  # in log loss: Laplace or Gaussian noise this close to the best is the answer
 _MOST_ASKED = 10  # exponents in one valley
 _MOST_VALLEYS = 3
 _DOUBT = 0.03  # of a scale: by how much a plan may well be off
 _NEAR = 2e-3  # of log(cost / budget): nearer to 0 the plan's slope is good enough
-_MOST_STEPS = 5  # towards it
+_MOST_STEPS = 8  # towards it
+_LONGEST = 1.0  # such step, in the logarithm of the precision
 
 
 @dataclass(frozen=True)
@@ -161,33 +163,9 @@ def best_noise(
     >>> round(best.laplace.loss, 2), round(best.gaussian.loss, 2)
     (14.13, 13.36)
     """
-    low, high = (arguments.real("betas", end, least=BETA.least, most=BETA.most) for end in betas)
-    if low > high:
-        raise ValueError(f"betas must be (low, high) with low <= high, got {betas!r}")
     target = Target(epsilon, delta, adjacency)
     problem = NoiseProblem(target, rate, steps, sensitivity, norm, dimension, shift, tuple(alongside))
-    _check_comparable(problem)
-    target.check(problem.mechanism(GAUSSIAN, 1.0))
-    if target.delta == 0.0:
-        if low > LAPLACE:
-            raise ValueError(
-                f"betas must include 1 when delta is 0, got {betas!r}: no other noise is purely private"
-            )
-        high = LAPLACE
-    return _Search(problem, _log_loss(loss, threshold, level)).best(low, high)
-
-
-def weigh_noise(
-    problem: NoiseProblem,
-    beta: float,
-    loss: Loss = "std",
-    *,
-    threshold: float | None = None,
-    level: float | None = None,
-) -> WeighedNoise:
-    """The least noise of one exponent, certified, and its loss, as `best_noise` measures it."""
-    found = problem.least_noise(beta)
-    return WeighedNoise(found, _log_loss(loss, threshold, level)(found.noise))
+    return NoiseSearch(problem, loss, threshold=threshold, level=level).best(betas)
 
 
 def _check_comparable(problem: NoiseProblem) -> None:
@@ -241,45 +219,84 @@ def _log_mean_absolute(noise: GeneralizedGaussian) -> float:
     return math.log(noise.scale) + float(ratio)
 
 
-@dataclass
-class _Search:
-    """The least log loss over the exponents, in few questions to the accountant.
+class NoiseSearch:
+    """The least loss over the exponents, in few questions to the accountant.
 
-    A question is asked near the planned precision of an exponent and tells how far from the border it was;
-    the slope of the plan leads to the border itself. This is good to about 1e-5 of the scale and is not yet
-    a calibration: only the three noises of the answer are calibrated to the end.
+    An exponent's noise is first looked for near the planned precision, with estimates that are good to about
+    1e-5 of the scale and prove nothing. Only noises that are returned are certified.
+
+    Args:
+        problem: the privacy that every noise compared has, and the run it is for.
+        loss: what hurts, and with it threshold and level; as for `best_noise`.
     """
 
-    problem: NoiseProblem
-    log_loss: LogLoss
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        problem: NoiseProblem,
+        loss: Loss = "std",
+        *,
+        threshold: float | None = None,
+        level: float | None = None,
+    ) -> None:
+        self.problem = problem
+        self._log_loss = _log_loss(loss, threshold, level)
+        _check_comparable(problem)
+        problem.target.check(problem.mechanism(GAUSSIAN, 1.0))
         self._planned: dict[float, Start | None] = {}
         self._found: dict[float, Start | None] = {}
         self._calibrated: dict[float, Calibrated] = {}
 
-    def best(self, low: float, high: float) -> BestNoise:
-        """The best exponent in an interval, beside the two classics."""
-        for classic in (LAPLACE, GAUSSIAN):
-            if low <= classic <= high:
-                self.value(classic)
-        for valley in self._valleys(low, high):
-            self._descend(valley, low, high)
-        if not self._found:
-            self.value(low)
-        beta = min(self._found, key=self.value)
-        for classic in (LAPLACE, GAUSSIAN):
-            if classic in self._found and self.value(classic) <= self.value(beta) + _TIE:
-                beta = classic
-        laplace, gaussian = (self._weighed_or_none(classic) for classic in (LAPLACE, GAUSSIAN))
-        known = {one.beta: one for one in (laplace, gaussian) if one is not None}
-        best = known.get(beta) or self._weighed(beta)
-        for one in known.values():  # where the search's last digits were not those of a calibration
-            if low <= one.beta <= high and one.log_loss < best.log_loss:
-                best = one
-        return BestNoise(best.calibrated, best.log_loss, laplace, gaussian)
+    def with_loss(
+        self, loss: Loss, *, threshold: float | None = None, level: float | None = None
+    ) -> "NoiseSearch":
+        """A search of the same noises by another loss, which knows what this one has found out."""
+        other = NoiseSearch(self.problem, loss, threshold=threshold, level=level)
+        other._planned, other._found, other._calibrated = self._planned, self._found, self._calibrated
+        return other
 
-    def value(self, beta: float) -> float:
+    def best(self, betas: tuple[float, float]) -> BestNoise:
+        """The best exponent in an interval, beside the two classics."""
+        low, high = self._ends(betas)
+        classics = [classic for classic in (LAPLACE, GAUSSIAN) if low <= classic <= high]
+        asked = set(classics)
+        for valley in self._valleys(low, high):
+            asked |= self._descend(valley, low, high)
+        beta = min(sorted(asked), key=self._value)
+        for classic in classics:
+            if self._value(classic) <= self._value(beta) + _TIE:
+                beta = classic
+        best = self._calibrated_to_the_end(beta)
+        beside = [self._beside(classic) for classic in (LAPLACE, GAUSSIAN)]
+        for one in beside:  # where the last digits of an estimate were not those of a calibration
+            if one is not None and low <= one.beta <= high and one.log_loss < best.log_loss:
+                best = one
+        return BestNoise(best.calibrated, best.log_loss, *beside)
+
+    def weighed(self, beta: float) -> WeighedNoise:
+        """Noise of one exponent, certified, with a scale within 1e-5 of the least, and its loss.
+
+        Raises:
+            ValueError: no noise of this exponent that the accountant covers meets the target.
+        """
+        if beta not in self._calibrated:
+            self._value(beta)
+            if (found := self._certified_above(beta)) is not None:
+                self._calibrated[beta] = found
+        return self._calibrated_to_the_end(beta)
+
+    def _ends(self, betas: tuple[float, float]) -> tuple[float, float]:
+        low, high = (arguments.real("betas", end, least=BETA.least, most=BETA.most) for end in betas)
+        if low > high:
+            raise ValueError(f"betas must be (low, high) with low <= high, got {betas!r}")
+        if self.problem.target.delta == 0.0:
+            if low > LAPLACE:
+                raise ValueError(
+                    f"betas must include 1 when delta is 0, got {betas!r}: no other noise is purely private"
+                )
+            high = LAPLACE
+        return low, high
+
+    def _value(self, beta: float) -> float:
         """Log loss of the least noise of an exponent, from one or two questions; infinity if unknown."""
         if beta not in self._found:
             self._found[beta] = self._border(beta)
@@ -289,13 +306,15 @@ class _Search:
         if start is None:
             return math.inf
         noise = self.problem.step(beta, math.exp(start.log_value)).noise
-        return self.log_loss(GeneralizedGaussian(beta, stretch * noise.scale))
+        return self._log_loss(GeneralizedGaussian(beta, stretch * noise.scale))
 
     # The first scan, by plan alone.
 
     def _valleys(self, low: float, high: float) -> list[float]:
         """Where the planned log loss has its minima, those left out that are hopeless."""
-        scan = [_beta(x) for x in np.linspace(_place(low), _place(high), _NUM_PLANNED)] if low < high else [low]
+        scan = (
+            [_beta(x) for x in np.linspace(_place(low), _place(high), _NUM_PLANNED)] if low < high else [low]
+        )
         scan[0], scan[-1] = low, high
         plans = [self._plan(beta) for beta in scan]
         values = [self._loss_at(beta, plan) for beta, plan in zip(scan, plans, strict=True)]
@@ -329,19 +348,25 @@ class _Search:
         start = self._plan(beta)
         if start is None:
             return self._calibrated_border(beta)
-        at, slope, target = start.log_value + self._offset(beta), start.slope, self.problem.target
+        slope, target, axis = start.slope, self.problem.target, self.problem.axis
+        ends = (math.log(axis.low), math.log(axis.high))
+        at = min(max(start.log_value + self._offset(beta), ends[0]), ends[1])
         last: tuple[float, float] | None = None
         for _ in range(_MOST_STEPS):
-            run = self.problem.mechanism(beta, math.exp(at))
-            excess = target.judge(run if isinstance(run, Composed) else Composed(run)).at_most
+            try:
+                excess = target.estimated_excess(self.problem.mechanism(beta, math.exp(at)))
+            except (EpsilonTooLargeError, CannotCertifyError):
+                break
             if not math.isfinite(excess):
                 break
             if last is not None and at != last[0] and (excess - last[1]) / (at - last[0]) > 0.0:
                 slope = (excess - last[1]) / (at - last[0])
             last = (at, excess)
-            at -= excess / slope
+            at -= min(max(excess / slope, -_LONGEST), _LONGEST)
             if abs(excess) < _NEAR:
                 return Start(at, slope)
+            if not ends[0] <= at <= ends[1]:
+                break
         return self._calibrated_border(beta)
 
     def _offset(self, beta: float) -> float:
@@ -361,24 +386,39 @@ class _Search:
         unit = self.problem.step(beta, 1.0).noise.scale
         return Start(math.log(unit / found.scale), 1.0)
 
-    def _weighed(self, beta: float) -> WeighedNoise:
-        """The noise of an exponent, calibrated from what is known of it already."""
+    def _calibrated_to_the_end(self, beta: float) -> WeighedNoise:
+        """The least noise of an exponent, from what is known of it already."""
         if beta not in self._calibrated:
             self._calibrated[beta] = self.problem.least_noise(beta, self._found.get(beta))
         found = self._calibrated[beta]
-        return WeighedNoise(found, self.log_loss(found.noise))
+        return WeighedNoise(found, self._log_loss(found.noise))
 
-    def _weighed_or_none(self, beta: float) -> WeighedNoise | None:
+    def _beside(self, beta: float) -> WeighedNoise | None:
+        """The noise of an exponent to compare with; None where no noise meets the target."""
         try:
-            return self._weighed(beta)
+            return self.weighed(beta)
         except (ValueError, CannotCertifyError):
             return None
 
+    def _certified_above(self, beta: float) -> Calibrated | None:
+        """Noise a little above the least, certified by one question; None where that fails."""
+        start, problem = self._found.get(beta), self.problem
+        if start is None:
+            return None
+        step = problem.step(beta, math.exp(start.log_value) * (1.0 - _MARGIN))
+        mechanism = run_of(step, problem.rate, problem.steps, problem.alongside)
+        verdict = problem.target.judge(mechanism)
+        if verdict.at_most > 0.0:
+            return None
+        achieved = problem.target.achieved(mechanism, verdict)
+        target, others = problem.target, problem.alongside
+        return Calibrated(step, problem.rate, problem.steps, target.delta, achieved, False, others)
+
     # The bottom of a valley.
 
-    def _descend(self, beta: float, low: float, high: float) -> None:
-        """Ask about exponents around one until three of them hold the least, then about the bottom of the
-        parabola through the lowest three.
+    def _descend(self, beta: float, low: float, high: float) -> set[float]:
+        """Ask about three exponents around one, then about the bottom of the parabola through the lowest and
+        its neighbours, until that gains nothing; the exponents asked about.
         """
         ends = (_place(low), _place(high))
         middle = min(max(_place(beta), ends[0] + 0.5 * _STRIDE), max(ends[1] - 0.5 * _STRIDE, ends[0]))
@@ -388,18 +428,19 @@ class _Search:
         while 3 <= len(seen) < _MOST_ASKED:
             best = min(seen, key=lambda x: seen[x])
             if math.isinf(seen[best]):
-                return
+                break
             aim, gain = _bottom(seen, best, ends)
             if gain < _CLOSE or not self._look(aim, seen):
-                return
+                break
+        return {_rounded(x) for x in seen}
 
     def _look(self, x: float, seen: dict[float, float]) -> bool:
         """Ask about a place; whether it is a new one."""
-        beta = round(_beta(x), 3)
+        beta = _rounded(x)
         place = _place(beta)
         if place in seen:
             return False
-        seen[place] = self.value(beta)
+        seen[place] = self._value(beta)
         return True
 
 
@@ -409,6 +450,11 @@ def _place(beta: float) -> float:
 
 def _beta(place: float) -> float:
     return max(math.exp(place) + LAPLACE - _BELOW_ONE, LAPLACE)
+
+
+def _rounded(place: float) -> float:
+    """The exponent at a place, to three decimals."""
+    return round(_beta(place), 3)
 
 
 def _bottom(seen: dict[float, float], best: float, ends: tuple[float, float]) -> tuple[float, float]:
