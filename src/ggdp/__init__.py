@@ -24,17 +24,16 @@ if TYPE_CHECKING:
         renyi_divergence,
     )
     from ggdp.calibration import (
+        BestNoise,
         Calibrated,
         CalibratedFamily,
         EstimatedScale,
-        LeastOutliers,
-        best_beta_for_outliers,
+        best_noise,
         calibrate_family,
         calibrate_rate,
         calibrate_scale,
         calibrate_steps,
         estimate_scale,
-        tail_weight_at,
     )
     from ggdp.distributions import Gaussian, GeneralizedGaussian, Laplace, SecureGenerator, secure_generator
     from ggdp.errors import (
@@ -71,6 +70,7 @@ __all__ = [
     "Accountant",
     "AdditiveNoise",
     "Adjacency",
+    "BestNoise",
     "Bounds",
     "BudgetExceededError",
     "Calibrated",
@@ -89,7 +89,6 @@ __all__ = [
     "GaussianMixtureNoise",
     "GeneralizedGaussian",
     "Laplace",
-    "LeastOutliers",
     "LossSurvival",
     "MatchedNormReport",
     "Mixture",
@@ -109,7 +108,7 @@ __all__ = [
     "UnsupportedModelError",
     "__version__",
     "account",
-    "best_beta_for_outliers",
+    "best_noise",
     "calibrate_family",
     "calibrate_rate",
     "calibrate_scale",
@@ -126,7 +125,6 @@ __all__ = [
     "release",
     "renyi_divergence",
     "secure_generator",
-    "tail_weight_at",
     "verify_matched_norm",
 ]
 
@@ -163,17 +161,16 @@ _ROOMS = {
         "monte_carlo_epsilon",
     ),
     "ggdp.calibration": (
+        "BestNoise",
         "Calibrated",
         "CalibratedFamily",
         "EstimatedScale",
-        "LeastOutliers",
-        "best_beta_for_outliers",
+        "best_noise",
         "calibrate_family",
         "calibrate_rate",
         "calibrate_scale",
         "calibrate_steps",
         "estimate_scale",
-        "tail_weight_at",
     ),
     "ggdp.distributions": (
         "Gaussian",

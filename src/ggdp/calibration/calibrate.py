@@ -45,7 +45,7 @@ class Calibrated:
         achieved: certified bounds of epsilon at `delta`; `achieved.upper` is at most the target.
         sharp: whether the next less private setting (one step more, or 4e-7 less scale or more rate)
             certifiably misses the target. False where the accountant's own bounds straddle the target there,
-            or where there is no next one.
+            where there is no next one, or where it was not asked, as by `best_noise`.
         alongside: other releases on the same data that the target covers too, as pairs (mechanism, times).
     """
 

@@ -170,7 +170,7 @@ def best_noise(
 
 def _check_comparable(problem: NoiseProblem) -> None:
     """Refuse a norm that depends on beta: the sensitivity would mean something else for each exponent."""
-    is_vector = problem.shift is None and problem.dimension != 1
+    is_vector = problem.shift is None and problem.dimension > 1
     if problem.norm == MATCHED or (problem.norm is None and is_vector):
         raise ValueError(
             f"norm must be a number in [1, inf] to compare exponents on a vector, got {problem.norm!r}: it "
@@ -179,7 +179,7 @@ def _check_comparable(problem: NoiseProblem) -> None:
 
 
 def _saved(one: WeighedNoise, other: WeighedNoise | None) -> float:
-    return 1.0 if other is None else -math.expm1(one.log_loss - other.log_loss)
+    return 1.0 if other is None else 0.0 - math.expm1(one.log_loss - other.log_loss)
 
 
 LogLoss = Callable[[GeneralizedGaussian], float]
@@ -191,7 +191,7 @@ def _log_loss(loss: Loss, threshold: float | None, level: float | None) -> LogLo
         arguments.one_of("loss", loss, LOSSES, hint="or give a function of the noise")
     for name, value, owner in (("threshold", threshold, "outside"), ("level", level, "interval")):
         if value is not None and loss != owner:
-            raise ValueError(f'{name} must be left out unless loss is "{owner}", got {value!r}')
+            raise ValueError(f'{name} must be left out except with loss="{owner}", got {value!r}')
     if callable(loss):
         return lambda noise: _log(arguments.real("loss(noise)", loss(noise), least=0.0))
     if loss == "outside":
@@ -265,7 +265,7 @@ class NoiseSearch:
         for classic in classics:
             if self._value(classic) <= self._value(beta) + _TIE:
                 beta = classic
-        best = self._calibrated_to_the_end(beta)
+        best = self.weighed(beta)
         beside = [self._beside(classic) for classic in (LAPLACE, GAUSSIAN)]
         for one in beside:  # where the last digits of an estimate were not those of a calibration
             if one is not None and low <= one.beta <= high and one.log_loss < best.log_loss:
@@ -273,7 +273,7 @@ class NoiseSearch:
         return BestNoise(best.calibrated, best.log_loss, *beside)
 
     def weighed(self, beta: float) -> WeighedNoise:
-        """Noise of one exponent, certified, with a scale within 1e-5 of the least, and its loss.
+        """Noise of one exponent, certified, with a scale within about 1e-5 of the least, and its loss.
 
         Raises:
             ValueError: no noise of this exponent that the accountant covers meets the target.
@@ -282,7 +282,10 @@ class NoiseSearch:
             self._value(beta)
             if (found := self._certified_above(beta)) is not None:
                 self._calibrated[beta] = found
-        return self._calibrated_to_the_end(beta)
+        if beta not in self._calibrated:
+            self._calibrated[beta] = self.problem.least_noise(beta, self._found[beta])
+        found = self._calibrated[beta]
+        return WeighedNoise(found, self._log_loss(found.noise))
 
     def _ends(self, betas: tuple[float, float]) -> tuple[float, float]:
         low, high = (arguments.real("betas", end, least=BETA.least, most=BETA.most) for end in betas)
@@ -308,14 +311,17 @@ class NoiseSearch:
         noise = self.problem.step(beta, math.exp(start.log_value)).noise
         return self._log_loss(GeneralizedGaussian(beta, stretch * noise.scale))
 
+    def _felt(self, beta: float, start: Start) -> float:
+        """By how much the margin of a scale raises the log loss."""
+        least = self._loss_at(beta, start)
+        return self._loss_at(beta, start, 1.0 + _MARGIN) - least if math.isfinite(least) else 0.0
+
     # The first scan, by plan alone.
 
     def _valleys(self, low: float, high: float) -> list[float]:
         """Where the planned log loss has its minima, those left out that are hopeless."""
-        scan = (
-            [_beta(x) for x in np.linspace(_place(low), _place(high), _NUM_PLANNED)] if low < high else [low]
-        )
-        scan[0], scan[-1] = low, high
+        inner = np.linspace(_place(low), _place(high), _NUM_PLANNED)[1:-1]
+        scan = [low, *(_beta(float(x)) for x in inner), high] if low < high else [low]
         plans = [self._plan(beta) for beta in scan]
         values = [self._loss_at(beta, plan) for beta, plan in zip(scan, plans, strict=True)]
         least = min(values)
@@ -386,13 +392,6 @@ class NoiseSearch:
         unit = self.problem.step(beta, 1.0).noise.scale
         return Start(math.log(unit / found.scale), 1.0)
 
-    def _calibrated_to_the_end(self, beta: float) -> WeighedNoise:
-        """The least noise of an exponent, from what is known of it already."""
-        if beta not in self._calibrated:
-            self._calibrated[beta] = self.problem.least_noise(beta, self._found.get(beta))
-        found = self._calibrated[beta]
-        return WeighedNoise(found, self._log_loss(found.noise))
-
     def _beside(self, beta: float) -> WeighedNoise | None:
         """The noise of an exponent to compare with; None where no noise meets the target."""
         try:
@@ -401,9 +400,11 @@ class NoiseSearch:
             return None
 
     def _certified_above(self, beta: float) -> Calibrated | None:
-        """Noise a little above the least, certified by one question; None where that fails."""
+        """Noise a little above the least, certified by one question; None where that fails, or where so
+        little more noise is felt, as by P(|noise| > t) far out.
+        """
         start, problem = self._found.get(beta), self.problem
-        if start is None:
+        if start is None or self._felt(beta, start) > _CLOSE:
             return None
         step = problem.step(beta, math.exp(start.log_value) * (1.0 - _MARGIN))
         mechanism = run_of(step, problem.rate, problem.steps, problem.alongside)
