@@ -37,7 +37,7 @@ def choice(loss, log_loss, threshold=None):
         for beta in BETAS
     ]
     laplace, _, gaussian, last = noises
-    best = BestNoise(last.calibrated, last.log_loss, laplace, gaussian)
+    best = BestNoise(last.calibrated, last.log_loss, laplace.log_loss, gaussian.log_loss)
     return {"loss": loss, "results": [choice_record(best, noises, threshold)]}
 
 

@@ -120,7 +120,7 @@ RECORDS = {
         "steps": 10,
         "threshold": 2.0,
         "best": WEIGHED,
-        "laplace": WEIGHED,
+        "laplace": {"loss": 0.05, "log_loss": -3.0},
         "gaussian": None,
         "tried": [WEIGHED, WEIGHED | {"beta": 2.0}],
     },

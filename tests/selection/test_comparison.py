@@ -104,8 +104,8 @@ def test_the_best_noise_of_a_vote_meets_the_target_and_no_exponent_of_a_grid_is_
     assert found.loss == pytest.approx(1.0 - hardmax_utility([[60, 40]], found.noise)[0], rel=1e-9)
     others = [calibrated_noise(beta, 2.0, 1e-5, 100, adjacency) for beta in (1.0, 1.25, 1.5, 1.75, 2.0, 3.0)]
     assert found.loss <= min(1.0 - hardmax_utility([[60, 40]], noise)[0] for noise in others) * 1.001
-    assert found.laplace.beta == 1.0
-    assert found.gaussian.loss == pytest.approx(1.0 - hardmax_utility([[60, 40]], others[4])[0], rel=1e-4)
+    assert found.laplace_loss == pytest.approx(1.0 - hardmax_utility([[60, 40]], others[0])[0], rel=1e-4)
+    assert found.gaussian_loss == pytest.approx(1.0 - hardmax_utility([[60, 40]], others[4])[0], rel=1e-4)
 
 
 @pytest.mark.parametrize(

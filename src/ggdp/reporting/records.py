@@ -152,13 +152,16 @@ def weighed_record(one: WeighedNoise) -> dict[str, Any]:
 def choice_record(
     best: BestNoise, tried: Sequence[WeighedNoise], threshold: float | None = None
 ) -> dict[str, Any]:
-    """The best noise for a number of steps, Laplace and Gaussian noise beside it, and others tried."""
-    classics = {"laplace": best.laplace, "gaussian": best.gaussian}
+    """The best noise for a number of steps, the losses of Laplace and Gaussian noise, and others tried."""
+    beside = {"laplace": best.log_laplace_loss, "gaussian": best.log_gaussian_loss}
     return {
         "steps": best.calibrated.steps,
         **({} if threshold is None else {"threshold": threshold}),
         "best": weighed_record(best),
-        **{name: None if one is None else weighed_record(one) for name, one in classics.items()},
+        **{
+            name: {"loss": math.exp(log_loss), "log_loss": log_loss} if math.isfinite(log_loss) else None
+            for name, log_loss in beside.items()
+        },
         "tried": [weighed_record(one) for one in tried],
     }
 

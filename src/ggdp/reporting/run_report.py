@@ -207,18 +207,18 @@ def choice_report(result: Fields, top: Fields) -> Report:
     name, best = top.text("loss"), result.inside("best")
     if name not in figures.LOSSES:
         raise ValueError(f"loss must be one of {', '.join(figures.LOSSES)}, got {name!r}")
-    beside = [result.inside(one) for one in ("laplace", "gaussian") if result.holds(one)]
-    for one in (best, *beside, *result.listed("tried")):
+    for one in (best, *result.listed("tried")):
         one.real("beta", least=1.0)
         one.real("log_loss")
+    beside = {
+        f"log of the loss of {one.capitalize()} noise": f"{result.inside(one).real('log_loss'):.6g}"
+        for one in ("laplace", "gaussian")
+        if result.holds(one)
+    }
     record = {"loss": name, "results": [result.content]}
     drawn = partial(figures.choice_figure, [("noises of equal privacy", record)])
     threshold = {"threshold": f"{result.real('threshold', above=0.0):g}"} if name == "outside" else {}
     level = {"level": f"{top.real('level', above=0.0, most=1.0):g}"} if top.holds("level") else {}
-    classics = {
-        f"log of the loss of {'Laplace' if one.real('beta') == 1.0 else 'Gaussian'} noise": one
-        for one in beside
-    }
     return Report(
         title=f"The noise that hurts least, of {result.whole('steps', least=1)} releases",
         guarantee=None,
@@ -234,10 +234,14 @@ def choice_report(result: Fields, top: Fields) -> Report:
             "neighbours": str(top.adjacency()),
             "best beta": f"{best.real('beta'):.4g}",
             "log of its loss": f"{best.real('log_loss'):.6g}",
-            **{told: f"{one.real('log_loss'):.6g}" for told, one in classics.items()},
+            **beside,
         },
-        proved=("Every noise compared has a certified epsilon at or below the target.",),
-        estimated=(_NO_DATA, "That no other exponent has a smaller loss is a search's result, no proof."),
+        proved=("The best noise and every one drawn have a certified epsilon at or below the target.",),
+        estimated=(
+            _NO_DATA,
+            "That no other exponent has a smaller loss is a search's result, no proof; the two losses named "
+            "after Laplace and Gaussian are estimates.",
+        ),
         pictures=((drawn, "The loss against beta; the dot is the least."),),
     )
 
