@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`best_noise` against a grid of 200 exponents, in random settings: whether it misses, and how long it takes.
 
-python benchmarks/best_noise.py [--settings 20] [--seed 0] [--share 1e-3] [--certified]
+python benchmarks/best_noise.py [--settings 20] [--seed 0] [--exponents 200] [--share 1e-3] [--certified]
 
 For each exponent of the grid the noise is taken whose loss is smaller than the answer's by the share (of a
 probability, too), and the accountant is asked whether it would be private. None may be. The question is put
@@ -23,7 +23,6 @@ from ggdp.calibration.calibrate import NoiseProblem
 from ggdp.calibration.target import Target
 from ggdp.errors import CannotCertifyError
 
-BETAS = np.geomspace(1.0, 8.0, 200)
 LOSSES = ("std", "mean-absolute", "outside", "interval")
 
 
@@ -76,6 +75,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--settings", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--exponents", type=int, default=200)
     parser.add_argument("--share", type=float, default=1e-3)
     parser.add_argument("--certified", action="store_true")
     options = parser.parse_args()
@@ -96,7 +96,7 @@ def main() -> None:
         wanted = best.log_loss + math.log1p(-options.share)
         better = [
             float(beta)
-            for beta in BETAS
+            for beta in np.geomspace(1.0, 8.0, options.exponents)
             if is_private(problem, float(beta), scale_with(float(beta), wanted, hurts), options.certified)
         ]
         missed += bool(better)
