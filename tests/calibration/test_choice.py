@@ -3,6 +3,7 @@
 
 import math
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -181,6 +182,22 @@ def test_two_losses_of_one_search_share_its_noises():
     second = search.with_loss("interval").weighed(1.5)
     assert first.calibrated is second.calibrated
     assert second.loss == pytest.approx(2.0 * gennorm(first.noise).ppf(0.975), rel=1e-9)
+
+
+def test_a_noise_that_can_only_be_certified_with_room_to_spare_gives_way_to_another():
+    class Loose(NoiseSearch):
+        def _certified_above(self, beta):
+            found = super()._certified_above(beta)
+            if beta != first.beta or found is None:
+                return found
+            noise = GeneralizedGaussian(beta, 1.1 * found.scale)
+            return replace(found, step=replace(found.step, noise=noise))
+
+    problem = NoiseProblem(Target(1.0, 1e-6), steps=10)
+    first = NoiseSearch(problem).best((1.0, 8.0))
+    second = Loose(problem).best((1.0, 8.0))
+    assert second.beta != first.beta
+    assert second.loss < 1.03 * first.loss
 
 
 @pytest.mark.parametrize("bottom", [-1.0, 0.0, 0.4, 2.0])
