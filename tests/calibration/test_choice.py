@@ -200,6 +200,15 @@ def test_a_noise_that_can_only_be_certified_with_room_to_spare_gives_way_to_anot
     assert second.loss < 1.03 * first.loss
 
 
+def test_where_some_exponents_need_more_noise_than_is_covered_the_best_of_the_others_is_found():
+    run = {"steps": 8463, "epsilon": 0.4333, "delta": 1.968e-9}
+    best = best_noise(**run)
+    assert best.gaussian_loss == math.inf
+    assert 990.0 < best.calibrated.noise_multiplier <= 1000.0
+    with pytest.raises(ValueError, match="cannot be met"):
+        calibrate_scale(beta=best.beta + 0.02, **run)
+
+
 @pytest.mark.parametrize("bottom", [-1.0, 0.0, 0.4, 2.0])
 def test_the_bottom_of_a_parabola_is_found_in_one_step_but_not_far_from_what_was_seen(bottom):
     seen = {x: 3.0 * (x - bottom) ** 2 + 1.0 for x in (-0.3, 0.0, 0.3)}

@@ -351,11 +351,16 @@ class NoiseSearch:
 
     def _plan(self, beta: float) -> Start | None:
         if beta not in self._planned:
-            try:
-                self._planned[beta] = self.problem.planned(beta) if self._has_plan else None
-            except (ValueError, CannotCertifyError, ArithmeticError):
-                self._planned[beta] = None
+            self._planned[beta] = self._plan_inside(beta) if self._has_plan else None
         return self._planned[beta]
+
+    def _plan_inside(self, beta: float) -> Start | None:
+        """The plan, None where it fails or asks clearly for more noise than is covered."""
+        try:
+            found = self.problem.planned(beta)
+        except (ValueError, ArithmeticError):
+            return None
+        return found if found.log_value >= math.log(self.problem.axis.low) - _DOUBT else None
 
     @cached_property
     def _has_plan(self) -> bool:
@@ -383,10 +388,10 @@ class NoiseSearch:
                 slope = (excess - last[1]) / (at - last[0])
             last = (at, excess)
             at -= min(max(excess / slope, -_LONGEST), _LONGEST)
+            if not ends[0] + 2.0 * _MARGIN <= at <= ends[1]:  # what is certified is a little further down
+                break
             if abs(excess) < _NEAR:
                 return Start(at, slope)
-            if not ends[0] <= at <= ends[1]:
-                break
         return self._calibrated_border(beta)
 
     def _offset(self, beta: float) -> float:
@@ -480,8 +485,9 @@ def _bottom(seen: dict[float, float], best: float, ends: tuple[float, float]) ->
         left, right = a, c
     bend = ((seen[c] - seen[b]) / (c - b) - (seen[b] - seen[a]) / (b - a)) / (c - a)
     if not math.isfinite(bend):
-        aim = 0.5 * (best + (a if math.isfinite(seen[a]) else c))
-        return aim, math.inf
+        # beside the best no noise meets the target: half-way towards there
+        sides = [x for x in places[max(number - 1, 0) : number + 2] if math.isinf(seen[x])]
+        return 0.5 * (best + (sides or [best])[-1]), math.inf
     tilt = (seen[b] - seen[a]) / (b - a) - bend * (a + b)
     if bend > 0.0:
         aim = min(max(-0.5 * tilt / bend, left), right)
