@@ -360,7 +360,10 @@ class NoiseSearch:
             found = self.problem.planned(beta)
         except (ValueError, ArithmeticError):
             return None
-        return found if found.log_value >= math.log(self.problem.axis.low) - _DOUBT else None
+        least, most = math.log(self.problem.axis.low), math.log(self.problem.axis.high)
+        if found.log_value < least - _DOUBT:
+            return None
+        return Start(min(found.log_value, most), found.slope)  # a flat plan may point anywhere beyond
 
     @cached_property
     def _has_plan(self) -> bool:
