@@ -275,6 +275,8 @@ class NoiseSearch:
         classics = [classic for classic in (LAPLACE, GAUSSIAN) if low <= classic <= high]
         asked = set(classics)
         for valley in self._valleys(low, high):
+            if (plan := self._plan(valley)) and plan.log_value >= math.log(self.problem.axis.high):
+                self.problem.least_noise(valley)  # refuses a target that all noise covered meets
             asked |= self._descend(valley, low, high)
         beta = min(sorted(asked), key=self._value)
         for classic in classics:
@@ -360,10 +362,9 @@ class NoiseSearch:
             found = self.problem.planned(beta)
         except (ValueError, ArithmeticError):
             return None
-        least, most = math.log(self.problem.axis.low), math.log(self.problem.axis.high)
-        if found.log_value < least - _DOUBT:
+        if found.log_value < math.log(self.problem.axis.low) - _DOUBT:
             return None
-        return Start(min(found.log_value, most), found.slope)  # a flat plan may point anywhere beyond
+        return Start(min(found.log_value, math.log(self.problem.axis.high)), found.slope)
 
     @cached_property
     def _has_plan(self) -> bool:
