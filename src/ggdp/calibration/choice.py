@@ -197,10 +197,9 @@ def _saved(log_loss: float, other: float) -> float:
     return -math.expm1(log_loss - other)
 
 
-LogLoss = Callable[[GeneralizedGaussian], float]
-
-
-def _log_loss(loss: Loss, threshold: float | None, level: float | None) -> LogLoss:
+def _log_loss(
+    loss: Loss, threshold: float | None, level: float | None
+) -> Callable[[GeneralizedGaussian], float]:
     """The logarithm of a loss as a function of the noise; its arguments are checked here."""
     if not callable(loss):
         arguments.one_of("loss", loss, LOSSES, hint="or give a function of the noise")
