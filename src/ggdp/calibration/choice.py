@@ -43,7 +43,8 @@ _MARGIN = 5e-6  # of a scale, above the estimated least, where one question is t
 _CLOSE = 1e-4  # a gain in log loss that is not worth another question
 _NOT_SEEN = 2e-5  # in log loss: what estimates cannot tell apart
 _TIE = 1e-4  # in log loss: Laplace or Gaussian noise this close to the best is the answer
-_MOST_ASKED = 10  # exponents in one valley
+_STEEP = 0.05  # in log loss: more than that between neighbours, and a parabola is not trusted
+_MOST_ASKED = 14  # exponents in one valley
 _MOST_VALLEYS = 3
 _DOUBT = 0.03  # of a scale: by how much a plan may well be off
 _NEAR = 2e-3  # of log(cost / budget): nearer to 0 the plan's slope is good enough
@@ -216,15 +217,11 @@ def _log_loss(
     if loss == "interval":
         prob = arguments.real("level", 0.95 if level is None else level, above=0.0, below=1.0)
         return lambda noise: _log(2.0 * float(noise.isf(0.5 * (1.0 - prob))))
-    return _log_std if loss == "std" else _log_mean_absolute
+    return (lambda noise: math.log(noise.std)) if loss == "std" else _log_mean_absolute
 
 
 def _log(number: float) -> float:
     return math.log(number) if number > 0.0 else -math.inf
-
-
-def _log_std(noise: GeneralizedGaussian) -> float:
-    return math.log(noise.std)
 
 
 def _log_mean_absolute(noise: GeneralizedGaussian) -> float:
@@ -369,8 +366,6 @@ class NoiseSearch:
     def _has_plan(self) -> bool:
         return self.problem.target.epsilon > 0.0 and self.problem.target.delta > 0.0
 
-    # Asking the accountant.
-
     def _border(self, beta: float) -> Start | None:
         """The precision at which the target is just met, from a few questions near the planned one."""
         start = self._plan(beta)
@@ -446,6 +441,11 @@ class NoiseSearch:
             if math.isinf(seen[best]):
                 break
             aim, gain = _bottom(seen, best, ends)
+            places = sorted(seen)
+            number = places.index(best)
+            steep = [x for x in places[max(number - 1, 0) : number + 2] if seen[x] > seen[best] + _STEEP]
+            if gain < _CLOSE and steep:  # no parabola: half-way to the farther of such neighbours
+                aim, gain = 0.5 * (best + max(steep, key=lambda x: abs(x - best))), math.inf
             if gain < _CLOSE or not self._look(aim, seen):
                 break
         return {_rounded(x) for x in seen}
