@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ggdp epsilon`, `delta`, `calibrate`, `curve`, `outliers`: the library's answers, in the promised shape."""
+"""`ggdp epsilon`, `delta`, `calibrate`, `curve`, `choose`: the library's answers, in the promised shape."""
 
 import json
 import math
@@ -145,18 +145,33 @@ def test_curve_holds_epsilon_at_evenly_spaced_logarithms_of_delta(answer):
     assert record["curve"][1]["epsilon"]["upper"] == pytest.approx(1.349261426, rel=1e-8)
 
 
-def test_outliers_holds_weights_and_the_best_beta_of_each_threshold(answer):
+def test_choose_holds_the_best_noise_of_each_number_of_steps_beside_the_exponents_asked_for(answer):
+    few, many = answer("choose --epsilon 1 --delta 1e-6 --steps 5 --steps 10 --points 3")
+    assert [result["steps"] for result in (few, many)] == [5, 10]
+    assert [one["beta"] for one in many["tried"]] == [1.0, 2.0, 3.0]
+    assert many["best"]["beta"] == pytest.approx(1.47, abs=0.05)
+    assert many["best"]["loss"] == pytest.approx(12.608, rel=1e-4)
+    for name, one, expected in zip(("laplace", "gaussian"), many["tried"], (14.1277, 13.3596), strict=False):
+        assert many[name]["loss"] == pytest.approx(expected, rel=1e-5)
+        assert one["loss"] == pytest.approx(expected, rel=2e-5)
+    assert few["best"]["beta"] < 1.05
+    for one in (*few["tried"], *many["tried"], few["best"], many["best"]):
+        assert 0.9999 < one["epsilon"]["upper"] <= 1.0
+
+
+def test_choose_tells_how_often_noise_is_beyond_each_threshold(answer):
     near, far = answer(
-        "outliers --epsilon 1.5 --delta 1e-5 --threshold 2 --threshold 20 --points 4 --to-beta 2.5"
+        "choose --epsilon 1.5 --delta 1e-5 --loss outside --threshold 2 --threshold 20 "
+        "--points 4 --to-beta 2.5"
     )
     assert near["threshold"] == 2.0
     assert near["best"]["beta"] == 1.0
-    assert [weight["beta"] for weight in near["weights"]] == [1.0, 1.5, 2.0, 2.5]
-    assert near["weights"][0]["tail_weight"] == pytest.approx(math.exp(-2.0 * (1.5 + 2e-5)), rel=1e-8)
+    assert [one["beta"] for one in near["tried"]] == [1.0, 1.5, 2.0, 2.5]
+    assert near["tried"][0]["loss"] == pytest.approx(math.exp(-2.0 * (1.5 + 2e-5)), rel=5e-5)
     assert 1.3 < far["best"]["beta"] < 1.8
-    for weight in far["weights"]:
-        assert weight["log_tail_weight"] >= far["best"]["log_tail_weight"]
-        assert weight["tail_weight"] == math.exp(weight["log_tail_weight"])
+    for one in far["tried"]:
+        assert one["log_loss"] >= far["best"]["log_loss"]
+        assert one["loss"] == math.exp(one["log_loss"])
 
 
 @pytest.mark.parametrize(
@@ -170,8 +185,8 @@ def test_outliers_holds_weights_and_the_best_beta_of_each_threshold(answer):
         ),
         ("curve --beta 1 --beta 2 --scale 5 --points 2", ["beta = 1", "beta = 2", "1e-10"]),
         (
-            "outliers --epsilon 1.5 --delta 1e-5 --threshold 2 --points 2 --to-beta 1.1",
-            ["t = 2", "best beta"],
+            "choose --epsilon 1 --delta 1e-6 --steps 10 --points 3",
+            ["10 releases", "13.36 *", "best beta", "12.608", "10.8%", "5.6%"],
         ),
     ],
 )
@@ -187,7 +202,7 @@ def test_without_json_people_get_a_table(ggdp, line, words):
     "line",
     [
         "curve --beta 1 --beta 2 --scale 5 --points 4",
-        "outliers --epsilon 1.5 --delta 1e-5 --threshold 2 --points 3 --to-beta 1.2",
+        "choose --epsilon 1.5 --delta 1e-5 --loss outside --threshold 2 --points 3 --to-beta 1.2",
     ],
 )
 def test_a_picture_is_written_and_named_below_the_table_and_json_is_still_alone_on_stdout(
@@ -248,14 +263,16 @@ def test_a_picture_is_written_and_named_below_the_table_and_json_is_still_alone_
             "--plot must end in .png or .svg, got 'out.gif'",
         ),
         (
-            "outliers --epsilon 1 --delta 1e-6 --threshold 0",
+            "choose --epsilon 1 --delta 1e-6 --loss outside --threshold 0",
             "--threshold must be a number in (0, inf), got 0.0",
         ),
-        ("outliers --epsilon 1 --delta 1e-6", "Missing option '--threshold'"),
+        ("choose --epsilon 1 --delta 1e-6 --loss outside", "threshold must be given with --loss outside"),
         (
-            "outliers --epsilon 1 --delta 1e-6 --threshold 1 --from-beta 3 --to-beta 2",
-            "--from-beta must be below --to-beta",
+            "choose --epsilon 1 --delta 1e-6 --level 0.9",
+            "--level must be left out except with --loss interval",
         ),
+        ("choose --epsilon 1 --delta 1e-6 --dimension 3", "norm must be a number in [1, inf]"),
+        ("choose --epsilon 1 --delta 1e-6 --from-beta 3 --to-beta 2", "--from-beta must be below --to-beta"),
     ],
 )
 def test_a_wrong_question_is_refused_in_one_line_with_status_2(ggdp, line, message):

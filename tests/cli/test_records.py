@@ -21,7 +21,7 @@ LINES = {
     "calibrate": ("--beta", "1", "--epsilon", "1", "--delta", "1e-5"),
     "curve": ("--beta", "2", *RUN, "--points", "3"),
     "risk": ("--beta", "1.5", "--beta", "2", *RUN),
-    "outliers": ("--epsilon", "2", "--delta", "0.1", "--threshold", "2", "--points", "2", "--to-beta", "1.1"),
+    "choose": ("--epsilon", "2", "--delta", "0.1", "--steps", "1", "--steps", "3", "--points", "2"),
     "simulate-argmax": ("--epsilon", "1", "--delta", "1e-5", "--histograms", "5", "--points", "3"),
     "pate": ("votes.csv", "--beta", "2", "--epsilon", "8", "--delta", "1e-5"),
     "train": ("--task", "adult", "--synthetic", "--beta", "2", "--epsilon", "2", "--steps", "8"),

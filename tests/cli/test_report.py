@@ -174,7 +174,7 @@ def test_an_upper_bound_that_is_missing_is_no_guarantee(ggdp, tmp_path):
         '{"kind": "epsilon", "results": []}',
         '{"kind": "epsilon", "results": {"epsilon": 1}}',
         '{"kind": "colour", "results": [{"threshold": 1}]}',
-        '{"kind": "outliers", "results": [{"threshold": 1}]}',
+        '{"kind": "choose", "results": [{"threshold": 1}]}',
         json.dumps(TRAINED),
         json.dumps(trained(rows=[])),
         json.dumps(trained(plan=3)),

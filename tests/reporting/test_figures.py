@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pictures of curves and outliers: labelled, told apart, the Gaussian marked, read from records alone."""
+"""The pictures of curves and choices: labelled, told apart, the Gaussian marked, read from records alone."""
 
 import math
 
 import pytest
 
 from ggdp import AdditiveNoise, Adjacency, Bounds, GeneralizedGaussian
-from ggdp.calibration import Calibrated, LeastOutliers
-from ggdp.calibration.outliers import OutlierStudy, OutlierTarget
+from ggdp.calibration import BestNoise, Calibrated, WeighedNoise
 from ggdp.reporting import canvas
-from ggdp.reporting.figures import curve_figure, outlier_figure
-from ggdp.reporting.records import Run, bounds_record, curve_record
+from ggdp.reporting.figures import choice_figure, curve_figure
+from ggdp.reporting.records import Run, bounds_record, choice_record, curve_record
 
 BETAS = (1.0, 1.5, 2.0, 3.0)
 DELTAS = [1e-8, 1e-5]
@@ -22,20 +21,24 @@ def curve(beta, upper=2.0):
     return curve_record(run, DELTAS, answers)
 
 
-def study(threshold):
-    noises = tuple(
-        Calibrated(
-            step=AdditiveNoise(GeneralizedGaussian(beta, 2.0)),
-            rate=1.0,
-            steps=1,
-            delta=1e-5,
-            achieved=Bounds(1.0, 1.0, 1.0, "made up"),
-            sharp=True,
+def choice(loss, log_loss, threshold=None):
+    noises = [
+        WeighedNoise(
+            Calibrated(
+                step=AdditiveNoise(GeneralizedGaussian(beta, 2.0)),
+                rate=1.0,
+                steps=10,
+                delta=1e-5,
+                achieved=Bounds(1.0, 1.0, 1.0, "made up"),
+                sharp=True,
+            ),
+            log_loss(GeneralizedGaussian(beta, 2.0)),
         )
         for beta in BETAS
-    )
-    best = LeastOutliers(3.0, float(noises[3].noise.logsf(threshold)) + math.log(2.0), threshold, noises[3])
-    return OutlierStudy(OutlierTarget(1.0, 1e-5), noises, (best,))
+    ]
+    laplace, _, gaussian, last = noises
+    best = BestNoise(last.calibrated, last.log_loss, laplace.log_loss, gaussian.log_loss)
+    return {"loss": loss, "results": [choice_record(best, noises, threshold)]}
 
 
 def test_curves_are_labelled_and_told_apart_without_colour():
@@ -72,18 +75,28 @@ def test_the_gaussian_is_black_solid_and_named_wherever_it_stands():
 @pytest.mark.parametrize(
     ("threshold", "label", "scale"), [(2.0, "P(|noise|", "log"), (2e3, "log10 P(|noise|", "linear")]
 )
-def test_outliers_mark_laplace_gaussian_and_the_least_even_where_weights_underflow(threshold, label, scale):
-    drawn = outlier_figure([("made up", study(threshold).to_dict())])
+def test_choices_mark_laplace_gaussian_and_the_least_even_where_weights_underflow(threshold, label, scale):
+    record = choice("outside", lambda noise: float(noise.logsf(threshold)) + math.log(2.0), threshold)
+    drawn = choice_figure([("made up", record)])
     (axes,) = drawn.axes
     assert axes.get_ylabel().startswith(label)
     assert axes.get_yscale() == scale
     assert {text.get_text() for text in axes.texts} == {"Laplace", "Gaussian"}
     curve_line, best, *_ = axes.get_lines()
-    assert list(curve_line.get_xdata()) == list(BETAS)
+    assert sorted(set(curve_line.get_xdata())) == list(BETAS)
     assert list(best.get_xdata()) == [3.0]
-    assert best.get_ydata()[0] == pytest.approx(curve_line.get_ydata()[3])
+    assert best.get_ydata()[0] == pytest.approx(curve_line.get_ydata()[-1])
     assert all(math.isfinite(value) for value in curve_line.get_ydata())
     assert canvas.png(drawn).startswith(b"\x89PNG")
+
+
+def test_other_losses_are_drawn_as_shares_of_the_gaussian_s():
+    (axes,) = choice_figure([("made up", choice("std", lambda noise: math.log(noise.std)))]).axes
+    line = axes.get_lines()[0]
+    values = dict(zip(line.get_xdata(), line.get_ydata(), strict=True))
+    assert values[2.0] == 1.0
+    assert values[1.0] == pytest.approx(2.0)  # at one scale: sqrt(2) scale against scale / sqrt(2)
+    assert axes.get_ylabel() == "standard deviation of the noise, Gaussian = 1"
 
 
 def test_an_infinite_upper_bound_is_null_in_json():

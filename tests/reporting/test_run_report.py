@@ -99,7 +99,7 @@ AUDITED = {
         "tests": [{"name": "tails", "p_value": 0.5, "where": "everywhere"}],
     },
 }
-WEIGHT = {"beta": 1.0, "log_tail_weight": -3.0}
+WEIGHED = {"beta": 1.0, "log_loss": -3.0}
 RECORDS = {
     "audit": AUDITED,
     "epsilon": epsilon_record(ONE, 1e-6, ANSWER),
@@ -116,7 +116,14 @@ RECORDS = {
         "values": [3.5],
         "seeded": False,
     },
-    "outliers": {"threshold": 2.0, "best": WEIGHT, "weights": [WEIGHT, WEIGHT | {"beta": 2.0}]},
+    "choose": {
+        "steps": 10,
+        "threshold": 2.0,
+        "best": WEIGHED,
+        "laplace": {"loss": 0.05, "log_loss": -3.0},
+        "gaussian": None,
+        "tried": [WEIGHED, WEIGHED | {"beta": 2.0}],
+    },
     "simulate-argmax": {
         "target_epsilon": 1.0,
         "best_beta": 1.0,
@@ -135,11 +142,11 @@ RECORDS = {
     },
 }
 SHARED = {
-    "outliers": {
+    "choose": {
         "target_epsilon": 1.0,
         "delta": 1e-5,
+        "loss": "outside",
         "rate": 1.0,
-        "steps": 1,
         "sensitivity": 1.0,
         "adjacency": "add-remove",
     },
@@ -277,7 +284,7 @@ def test_a_bound_that_is_null_is_no_guarantee(name):
         ("release", ("values",), [], "values must hold at least one number, got an empty list"),
         ("release", ("values", 0), "x", r"values\[0\] must be a number .* got 'x'"),
         ("simulate-argmax", ("noises", 0, "utility"), [1.0], r"noises\[0\].utility must hold 2 numbers"),
-        ("outliers", ("weights",), [], "weights must hold at least one object"),
+        ("choose", ("tried",), [], "tried must hold at least one object"),
         ("demo", ("winner",), 3, "winner must be of type str"),
         ("train", ("rows", 0, "score"), None, r"rows\[0\].score is missing"),
         ("train", ("rows", 1), GONE, "epsilon.upper must be 0.55, as in the last of rows, got 0.75"),

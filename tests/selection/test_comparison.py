@@ -6,7 +6,14 @@ import pytest
 from scipy import stats
 
 from ggdp import Adjacency, epsilon
-from ggdp.selection import NoisyArgmax, best_beta, runner_up_histograms, simulate_argmax
+from ggdp.selection import (
+    NoisyArgmax,
+    best_beta,
+    calibrated_noise,
+    hardmax_utility,
+    runner_up_histograms,
+    simulate_argmax,
+)
 
 GAPS = np.linspace(0.005, 0.1, 20)
 
@@ -90,13 +97,15 @@ def test_progress_is_told_for_each_noise():
 
 
 @pytest.mark.parametrize("adjacency", [Adjacency.ADD_REMOVE, Adjacency.REPLACE])
-def test_the_compared_noises_meet_the_target(adjacency):
-    found = best_beta([[60, 40]], 2.0, 1e-5, betas=(1.5, 2.0), times=100, adjacency=adjacency)
-    for noise in found.noises:
-        spent = epsilon(NoisyArgmax(noise, adjacency).as_mechanism(100), delta=1e-5).upper
-        assert 1.999 < spent <= 2.0
-    assert found.utility == max(found.utilities)
-    assert found.best.beta == found.beta
+def test_the_best_noise_of_a_vote_meets_the_target_and_no_exponent_of_a_grid_is_wrong_less_often(adjacency):
+    found = best_beta([[60, 40]], 2.0, 1e-5, times=100, adjacency=adjacency)
+    spent = epsilon(NoisyArgmax(found.noise, adjacency).as_mechanism(100), delta=1e-5).upper
+    assert 1.999 < spent <= 2.0
+    assert found.loss == pytest.approx(1.0 - hardmax_utility([[60, 40]], found.noise)[0], rel=1e-9)
+    others = [calibrated_noise(beta, 2.0, 1e-5, 100, adjacency) for beta in (1.0, 1.25, 1.5, 1.75, 2.0, 3.0)]
+    assert found.loss <= min(1.0 - hardmax_utility([[60, 40]], noise)[0] for noise in others) * 1.001
+    assert found.laplace_loss == pytest.approx(1.0 - hardmax_utility([[60, 40]], others[0])[0], rel=1e-4)
+    assert found.gaussian_loss == pytest.approx(1.0 - hardmax_utility([[60, 40]], others[4])[0], rel=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +114,7 @@ def test_the_compared_noises_meet_the_target(adjacency):
         (lambda: runner_up_histograms(25, GAPS), "rng must be given"),
         (lambda: runner_up_histograms(4, GAPS, rng=rng()), "num_classes must be a whole number >= 6"),
         (lambda: runner_up_histograms(2, [1.5]), "gaps must be a number in"),
-        (lambda: best_beta([[1, 2]], 1.0, 1e-5, betas=()), "betas must hold at least one"),
+        (lambda: best_beta([[1, 2]], 1.0, 1e-5, betas=(3.0, 2.0)), "betas must be"),
         (
             lambda: simulate_argmax(num_classes=2, epsilons=[1.0], delta=1e-5, betas=[1.0], gaps=[0.1, 0.1]),
             "gaps must be at least two rising numbers",

@@ -12,29 +12,24 @@ from ggdp.calibration.calibrate import (
     estimate_scale,
     run_of,
 )
-from ggdp.calibration.outliers import (
-    LeastOutliers,
-    best_beta_for_outliers,
-    log_tail_weight_at,
-    tail_weight_at,
-)
+from ggdp.calibration.choice import BestNoise, NoiseSearch, WeighedNoise, best_noise
 from ggdp.calibration.risk import CalibratedToRisk, RiskTarget, calibrate_scale_to_risk
 
 __all__ = [
+    "BestNoise",
     "Calibrated",
     "CalibratedFamily",
     "CalibratedToRisk",
     "EstimatedScale",
-    "LeastOutliers",
+    "NoiseSearch",
     "RiskTarget",
-    "best_beta_for_outliers",
+    "WeighedNoise",
+    "best_noise",
     "calibrate_family",
     "calibrate_rate",
     "calibrate_scale",
     "calibrate_scale_to_risk",
     "calibrate_steps",
     "estimate_scale",
-    "log_tail_weight_at",
     "run_of",
-    "tail_weight_at",
 ]

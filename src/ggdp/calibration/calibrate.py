@@ -15,7 +15,7 @@ from typing import Literal
 from ggdp import arguments
 from ggdp.accounting import Bounds, Estimate
 from ggdp.accounting import epsilon as epsilon_of
-from ggdp.calibration.target import Target, solve
+from ggdp.calibration.target import Start, Target, planned_start, solve
 from ggdp.distributions import GeneralizedGaussian
 from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, Mechanism, PoissonSampled
@@ -45,7 +45,7 @@ class Calibrated:
         achieved: certified bounds of epsilon at `delta`; `achieved.upper` is at most the target.
         sharp: whether the next less private setting (one step more, or 4e-7 less scale or more rate)
             certifiably misses the target. False where the accountant's own bounds straddle the target there,
-            or where there is no next one.
+            where there is no next one, or where it was not asked, as by `best_noise`.
         alongside: other releases on the same data that the target covers too, as pairs (mechanism, times).
     """
 
@@ -166,17 +166,60 @@ def calibrate_scale(
     (2.01607, True, True)
     """
     target = Target(epsilon, delta, adjacency)
-    rate, steps = _checked_rate(rate), arguments.whole("steps", steps)
-    sensitivity = arguments.real("sensitivity", sensitivity, above=0.0)
-    largest = 1.0 if shift is None else max(abs(value) for value, _ in compressed(shift))
+    shared = NoiseProblem(target, rate, steps, sensitivity, norm, dimension, shift, tuple(alongside))
+    return shared.least_noise(beta)
 
-    def at(precision: float) -> _Run:
-        scale = math.sqrt(2.0) * sensitivity * largest / precision
-        return _step(beta, scale, sensitivity, norm, dimension, shift), rate, steps
 
-    # Along 1 / noise_multiplier privacy falls.
-    low, high = (1.0 + _INSIDE) / NOISE_MULTIPLIER.most, (1.0 - _INSIDE) / NOISE_MULTIPLIER.least
-    return _least_private(LogAxis(low, high, _resolution(steps)), at, target, alongside, _SCALE)
+@dataclass(frozen=True)
+class NoiseProblem:
+    """What decides the least noise of every exponent: the target, the run and what one record does to it.
+
+    The arguments are those of `calibrate_scale`. Noise is searched along its precision, sqrt(2) *
+    sensitivity / scale times the largest entry of a known shift, because privacy falls along it.
+    """
+
+    target: Target
+    rate: float = 1.0
+    steps: int = 1
+    sensitivity: float = 1.0
+    norm: float | str | None = None
+    dimension: int | float = 1
+    shift: Shift | None = None
+    alongside: tuple[Part, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rate", _checked_rate(self.rate))
+        object.__setattr__(self, "steps", arguments.whole("steps", self.steps))
+        sensitivity = arguments.real("sensitivity", self.sensitivity, above=0.0)
+        object.__setattr__(self, "sensitivity", sensitivity)
+
+    @property
+    def axis(self) -> LogAxis:
+        """The precisions searched, 1 / noise_multiplier for a unit shift."""
+        low, high = (1.0 + _INSIDE) / NOISE_MULTIPLIER.most, (1.0 - _INSIDE) / NOISE_MULTIPLIER.least
+        return LogAxis(low, high, _resolution(self.steps))
+
+    def step(self, beta: float, precision: float) -> AdditiveNoise:
+        """One noisy step."""
+        largest = 1.0 if self.shift is None else max(abs(value) for value, _ in compressed(self.shift))
+        scale = math.sqrt(2.0) * self.sensitivity * largest / precision
+        return _step(beta, scale, self.sensitivity, self.norm, self.dimension, self.shift)
+
+    def mechanism(self, beta: float, precision: float) -> Mechanism:
+        """All that the target covers."""
+        return run_of(self.step(beta, precision), self.rate, self.steps, self.alongside)
+
+    def planned(self, beta: float) -> Start:
+        """About which precision the least noise of an exponent has; it proves nothing."""
+        return planned_start(self.axis, lambda value: self.mechanism(beta, value), self.target)
+
+    def least_noise(self, beta: float, start: Start | None = None) -> Calibrated:
+        """The answer of `calibrate_scale`, found sooner from a good start."""
+
+        def at(precision: float) -> _Run:
+            return self.step(beta, precision), self.rate, self.steps
+
+        return _least_private(self.axis, at, self.target, self.alongside, _SCALE, start)
 
 
 def calibrate_rate(
@@ -414,12 +457,17 @@ _STEPS = _Ends(
 
 
 def _least_private(
-    axis: Axis, at: Callable[[float], _Run], target: Target, alongside: Sequence[Part], ends: _Ends
+    axis: Axis,
+    at: Callable[[float], _Run],
+    target: Target,
+    alongside: Sequence[Part],
+    ends: _Ends,
+    start: Start | None = None,
 ) -> Calibrated:
     """The run furthest along the axis that meets the target together with what is released alongside."""
     others = tuple(alongside)
     target.check(run_of(*at(1.0), others))
-    found = solve(axis, lambda value: run_of(*at(value), others), target)
+    found = solve(axis, lambda value: run_of(*at(value), others), target, start)
     if found.value is None or found.achieved is None:
         there = f" (epsilon there is {found.achieved.estimate:g})" if found.achieved else ""
         raise ValueError(ends.too_strict.format(target=target, epsilon=there))

@@ -9,13 +9,16 @@ its answer and the next mechanism on the axis were both asked.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from ggdp import arguments
 from ggdp.accounting import Bounds
 from ggdp.accounting import delta as delta_of
 from ggdp.accounting import epsilon as epsilon_of
-from ggdp.accounting.engines.curve import MOST_EPSILON
-from ggdp.accounting.engines.tilt import planned_epsilon
+from ggdp.accounting.engines import contour, lattice
+from ggdp.accounting.engines.curve import MOST_EPSILON, crossing
+from ggdp.accounting.engines.pairs import Engine, PairComposition
+from ggdp.accounting.engines.tilt import Parts, TiltPlan, planned_epsilon, saddle_for_log_delta
 from ggdp.accounting.profile import checked_delta
 from ggdp.accounting.steps import steps_of
 from ggdp.accounting.vectors.explicit_shifts import one_coordinate
@@ -25,6 +28,8 @@ from ggdp.search import Axis, LogAxis, border
 
 _JUST_ABOVE = 5e-324
 _PLAN_RESOLUTION = 1e-3
+_ROUGH = 1e-3  # width of bounds whose estimate is good to about 1e-5
+_CLEARLY_LESS = 0.9  # of the cost of another direction: planned so, a direction is not looked at
 
 At = Callable[[float], Mechanism]
 
@@ -113,6 +118,29 @@ class Target:
         epsilons = [planned_epsilon(parts, log_delta) for parts in plan.pairs()]
         return _log_ratio(max(epsilons), self.epsilon)
 
+    def estimated_excess(self, mechanism: Mechanism) -> float:
+        """log(epsilon / target) to about 1e-5, never a bound; for a positive epsilon and delta.
+
+        It takes the estimates of engines that are told to be content with wide bounds, which makes a question
+        about few releases some ten times cheaper. Where no pair is known to dominate a release, the certified
+        upper bound is what matters, and is asked for.
+        """
+        steps = steps_of(mechanism, self.adjacency)
+        if steps.custom or not steps.have_worst_shifts:
+            whole = mechanism if isinstance(mechanism, Composed) else Composed(mechanism)
+            return self.judge(whole).at_most
+        log_delta = math.log(self.delta)
+        planned = sorted(
+            ((planned_epsilon(parts, log_delta), parts) for parts in steps.pairs()),
+            key=lambda one: one[0],
+            reverse=True,
+        )
+        worst = 0.0
+        for plan, parts in planned:
+            if plan > _CLEARLY_LESS * worst:
+                worst = max(worst, _estimated_epsilon(parts, log_delta))
+        return _log_ratio(worst, self.epsilon)
+
     def _judge_delta(self, mechanism: Mechanism) -> Verdict:
         try:
             cost = delta_of(mechanism, epsilon=self.epsilon, adjacency=self.adjacency)
@@ -142,8 +170,27 @@ class Solution:
     is_last: bool
 
 
-def solve(axis: Axis, at: At, target: Target) -> Solution:
+@dataclass(frozen=True)
+class Start:
+    """About where the border of privacy lies on an axis. It proves nothing.
+
+    Attributes:
+        log_value: logarithm of the value there.
+        slope: of log(cost / budget) against the logarithm of the value.
+    """
+
+    log_value: float
+    slope: float
+
+
+def solve(axis: Axis, at: At, target: Target, start: Start | None = None) -> Solution:
     """The largest value on an axis of falling privacy whose mechanism certifiably meets the target.
+
+    Args:
+        axis: where to search.
+        at: the mechanism that belongs to a value.
+        target: what it must meet.
+        start: about where the answer lies; planned if left out.
 
     Guarantees:
         The mechanism at `value` was asked and its certified upper bound meets the target; the one at the next
@@ -155,8 +202,9 @@ def solve(axis: Axis, at: At, target: Target) -> Solution:
         verdicts[place] = target.judge(at(axis.value(place)))
         return verdicts[place].at_most
 
-    start, slope = _plan(axis, at, target)
-    found = border(axis, excess, start=start, slope=slope)
+    start = start or _start(axis, at, target)
+    place = None if start is None else axis.place(start.log_value)
+    found = border(axis, excess, start=place, slope=1.0 if start is None else start.slope)
     sharp = found.lost is not None and verdicts[found.lost].at_least > 0.0
     if found.private is None:
         return Solution(None, verdicts[axis.least].epsilon, sharp, False)
@@ -165,18 +213,41 @@ def solve(axis: Axis, at: At, target: Target) -> Solution:
     return Solution(value, achieved, sharp, found.lost is None)
 
 
-def _plan(axis: Axis, at: At, target: Target) -> tuple[int | None, float]:
-    """Where to start, and how steep it is there, by the saddle-point method; no plan for cheap questions."""
+def _start(axis: Axis, at: At, target: Target) -> Start | None:
+    """Where to start; None where questions are cheap and no plan is needed."""
     low, high = axis.value(axis.least), axis.value(axis.most)
     if target.delta == 0.0 or (target.by_delta(at(low)) and target.by_delta(at(high))):
-        return None, 1.0
-    coarse = LogAxis(low, high, _PLAN_RESOLUTION)
+        return None
+    return planned_start(axis, at, target)
+
+
+def planned_start(axis: Axis, at: At, target: Target) -> Start:
+    """Where the border lies by the saddle-point method, which is cheap and good to some percent."""
+    coarse = LogAxis(axis.value(axis.least), axis.value(axis.most), _PLAN_RESOLUTION)
     found = border(
         coarse,
         lambda place: target.planned_excess(at(coarse.value(place))),
         learn_from=3.0 * _PLAN_RESOLUTION,
     )
-    return axis.place(found.log_value), found.slope
+    return Start(found.log_value, found.slope)
+
+
+def _estimated_epsilon(parts: Parts, log_delta: float) -> float:
+    """Epsilon at log delta to about 1e-5, uncertified: the contour, else a coarse grid, else all engines."""
+    if sum(times for _, times in parts) > 1:
+        plan = TiltPlan.of(parts)
+        saddle = saddle_for_log_delta(plan, log_delta)
+        wide = _ROUGH * max(saddle.theta * saddle.epsilon, 1e-2)
+        reach = 2.0 * saddle.deviation
+        engines: tuple[Engine, ...] = (contour.draw, partial(lattice.build, tolerance=wide))
+        for engine in engines:
+            try:
+                found = crossing(engine(parts, plan, saddle), log_delta, saddle.epsilon, reach)
+            except ArithmeticError:
+                continue
+            if found.width <= _ROUGH * found.upper:
+                return max(found.estimate, 0.0)
+    return PairComposition(parts).epsilon(log_delta).estimate
 
 
 def _log_ratio(cost: float, budget: float) -> float:

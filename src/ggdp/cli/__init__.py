@@ -18,10 +18,10 @@ from typer.core import TyperGroup
 from ggdp import __version__
 from ggdp.cli import (
     calibrate,
+    choose,
     curve,
     demo,
     noise,
-    outliers,
     output,
     pate,
     privacy,
@@ -137,9 +137,9 @@ app.command("release")(release.release)
 app.command("epsilon")(privacy.epsilon)
 app.command("delta")(privacy.delta)
 app.command("calibrate")(calibrate.calibrate)
+app.command("choose")(choose.choose)
 app.command("curve")(curve.curve)
 app.command("risk")(risk.risk)
-app.command("outliers")(outliers.outliers)
 app.command("pate")(pate.pate)
 app.command("simulate-argmax")(simulate.simulate)
 app.command("demo")(demo.demo)

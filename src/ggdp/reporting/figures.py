@@ -109,40 +109,57 @@ def trade_off_figure(results: Sequence[Mapping[str, Any]]) -> "Figure":
     return figure
 
 
-def outlier_figure(records: Sequence[tuple[str, Mapping[str, Any]]]) -> "Figure":
-    """Draw P(|noise| > threshold) against beta; a dot marks the least, lines mark Laplace and Gaussian.
+LOSSES = {
+    "std": "standard deviation of the noise",
+    "mean-absolute": "mean of |noise|",
+    "outside": "P(|noise| > threshold)",
+    "interval": "width of the interval",
+}
+"""What hurts, by the names of `ggdp choose --loss`."""
 
-    One panel for each name and record of `OutlierStudy.to_dict`, side by side.
+
+def choice_figure(records: Sequence[tuple[str, Mapping[str, Any]]]) -> "Figure":
+    """Draw loss against beta; a dot marks the least, thin lines mark Laplace and Gaussian.
+
+    One panel for each name and record of `choose`, side by side. Probabilities are drawn as they are, other
+    losses as shares of the Gaussian's, where there is one, so that runs of different lengths can be compared.
     """
     figure, panels = canvas.panels(len(records))
     figure.set_figheight(4.2)
     for axes, (name, record) in zip(panels, records, strict=True):
-        _tail_weights(axes, record["results"])
+        _losses(axes, record["loss"], record["results"])
         _name(axes, name, pad=18)
         axes.legend(frameon=False, fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=1)
     return figure
 
 
-def _tail_weights(axes: Any, results: Sequence[Mapping[str, Any]]) -> None:
-    """One line for each threshold."""
-    betas = [row["beta"] for row in results[0]["weights"]]
-    lines = [np.array([row["log_tail_weight"] for row in result["weights"]]) for result in results]
-    in_logs = min(line.min() for line in lines) < _LEAST_LOG
+def _losses(axes: Any, loss: str, results: Sequence[Mapping[str, Any]]) -> None:
+    """One line for each result."""
+    is_probability = loss == "outside"
+    drawn = [sorted([*result["tried"], result["best"]], key=lambda row: row["beta"]) for result in results]
+    lines = [np.array([row["log_loss"] for row in rows]) for rows in drawn]
+    in_logs = is_probability and min(float(line.min()) for line in lines) < _LEAST_LOG
+    relative = not is_probability and all(result.get("gaussian") for result in results)
 
-    def shown(log_weights: NDArray[np.float64]) -> NDArray[np.float64]:
-        return log_weights / math.log(10.0) if in_logs else np.exp(log_weights)
+    def shown(log_losses: NDArray[np.float64], result: Mapping[str, Any]) -> NDArray[np.float64]:
+        if in_logs:
+            return log_losses / math.log(10.0)
+        return np.exp(log_losses - (result["gaussian"]["log_loss"] if relative else 0.0))
 
     for number, (result, line) in enumerate(zip(results, lines, strict=True)):
         style, best = canvas.style_number(number), result["best"]
-        label = f"threshold {result['threshold']:g}, least at beta = {best['beta']:.3g}"
-        axes.plot(betas, shown(line), label=label, **style)
-        lowest = shown(np.array([best["log_tail_weight"]]))
+        far = f", threshold {result['threshold']:g}" if is_probability else ""
+        many = "1 release" if result["steps"] == 1 else f"{result['steps']} releases"
+        label = f"{many}{far}: least at beta = {best['beta']:.3g}"
+        betas = [row["beta"] for row in drawn[number]]
+        axes.plot(betas, shown(line, result), label=label, **style)
+        lowest = shown(np.array([best["log_loss"]]), result)
         axes.plot([best["beta"]], lowest, "o", color=style["color"], clip_on=False)
-    if not in_logs:
+    if is_probability and not in_logs:
         axes.set_yscale("log")
+    canvas.mark_exponents(axes, drawn[0][0]["beta"], drawn[0][-1]["beta"])
     axes.set_xlabel(_BETA)
-    axes.set_ylabel("log10 P(|noise| > threshold)" if in_logs else "P(|noise| > threshold)")
-    canvas.mark_exponents(axes, betas[0], betas[-1])
+    axes.set_ylabel(f"{'log10 ' * in_logs}{LOSSES[loss]}{', Gaussian = 1' * relative}")
 
 
 def simulation_figure(record: Mapping[str, Any]) -> "Figure":

@@ -19,7 +19,7 @@ import numpy as np
 
 from ggdp import __version__, arguments
 from ggdp.accounting import AttackSuccess, Bounds, GaussianPrivacy
-from ggdp.calibration import Calibrated, run_of
+from ggdp.calibration import BestNoise, Calibrated, WeighedNoise, run_of
 from ggdp.distributions import GeneralizedGaussian
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Mechanism
 
@@ -92,7 +92,7 @@ class Run:
             "rate": self.rate,
             "steps": self.steps,
             "adjacency": str(self.adjacency),
-            **(_plain({"norm": step.norm, "dimension": step.dimension}) if step.dimension != 1 else {}),
+            **(plain({"norm": step.norm, "dimension": step.dimension}) if step.dimension != 1 else {}),
         }
 
 
@@ -175,6 +175,38 @@ def calibration_record(found: Calibrated, epsilon: float, adjacency: Adjacency) 
     return {**achieved, "target_epsilon": epsilon, "sharp": found.sharp}
 
 
+def weighed_record(one: WeighedNoise) -> dict[str, Any]:
+    """A noise that meets a target, the epsilon it achieves and its loss, also as a logarithm, which does not
+    underflow.
+    """
+    return {
+        "beta": one.beta,
+        "scale": one.scale,
+        "std": one.noise.std,
+        "epsilon": bounds_record(one.calibrated.achieved),
+        "method": one.calibrated.achieved.method,
+        "loss": one.loss,
+        "log_loss": one.log_loss,
+    }
+
+
+def choice_record(
+    best: BestNoise, tried: Sequence[WeighedNoise], threshold: float | None = None
+) -> dict[str, Any]:
+    """The best noise for a number of steps, the losses of Laplace and Gaussian noise, and others tried."""
+    beside = {"laplace": best.log_laplace_loss, "gaussian": best.log_gaussian_loss}
+    return {
+        "steps": best.calibrated.steps,
+        **({} if threshold is None else {"threshold": threshold}),
+        "best": weighed_record(best),
+        **{
+            name: {"loss": math.exp(log_loss), "log_loss": log_loss} if math.isfinite(log_loss) else None
+            for name, log_loss in beside.items()
+        },
+        "tried": [weighed_record(one) for one in tried],
+    }
+
+
 def noise_facts(noise: GeneralizedGaussian, sensitivity: float = 1.0) -> dict[str, float]:
     """The facts about one noise; `exceeded_with_prob_p` is the t with P(|X| > t) = p.
 
@@ -192,10 +224,10 @@ def noise_facts(noise: GeneralizedGaussian, sensitivity: float = 1.0) -> dict[st
     }
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """The value with infinity as the text "inf", because JSON has no infinity."""
     if isinstance(value, dict):
-        return {name: _plain(inner) for name, inner in value.items()}
+        return {name: plain(inner) for name, inner in value.items()}
     return "inf" if value == math.inf else value
 
 
@@ -230,7 +262,7 @@ def audit_record(
         "beta": plan.noise.beta,
         "scale": plan.noise.scale,
         "clip_norm": plan.clip_norm,
-        "norm": _plain(plan.p),
+        "norm": plain(plan.p),
         "rate": plan.rate,
         "steps": found.steps,
         "dimension": plan.dimension,

@@ -235,32 +235,47 @@ def noise_report(result: Fields) -> Report:
     )
 
 
-def outlier_report(result: Fields, top: Fields) -> Report:
-    """A result of `outliers`: one threshold."""
-    threshold, best = result.real("threshold", above=0.0), result.inside("best")
-    for one in (best, *result.listed("weights")):
+def choice_report(result: Fields, top: Fields) -> Report:
+    """A result of `choose`: one number of steps, and of `--loss outside` one threshold."""
+    name, best = top.text("loss"), result.inside("best")
+    if name not in figures.LOSSES:
+        raise ValueError(f"loss must be one of {', '.join(figures.LOSSES)}, got {name!r}")
+    for one in (best, *result.listed("tried")):
         one.real("beta", least=1.0)
-        one.real("log_tail_weight", most=0.0)
-    drawn = partial(figures.outlier_figure, [("noises of equal privacy", {"results": [result.content]})])
+        one.real("log_loss")
+    beside = {
+        f"log of the loss of {one.capitalize()} noise": f"{result.inside(one).real('log_loss'):.6g}"
+        for one in ("laplace", "gaussian")
+        if result.holds(one)
+    }
+    record = {"loss": name, "results": [result.content]}
+    drawn = partial(figures.choice_figure, [("noises of equal privacy", record)])
+    threshold = {"threshold": f"{result.real('threshold', above=0.0):g}"} if name == "outside" else {}
+    level = {"level": f"{top.real('level', above=0.0, most=1.0):g}"} if top.holds("level") else {}
     return Report(
-        title=f"Noise beyond {threshold:g}, at equal privacy",
+        title=f"The noise that hurts least, of {result.whole('steps', least=1)} releases",
         guarantee=None,
         no_guarantee="",
         settings={
             **_target(top),
+            "what hurts": figures.LOSSES[name],
+            **threshold,
+            **level,
             "sampling rate": f"{top.real('rate', above=0.0, most=1.0):g}",
-            "steps": f"{top.whole('steps', least=1)}",
+            "steps": f"{result.whole('steps', least=1)}",
             "sensitivity": f"{top.real('sensitivity', above=0.0):g}",
             "neighbours": str(top.adjacency()),
             "best beta": f"{best.real('beta'):.4g}",
-            "log P(|noise| > threshold) there": f"{best.real('log_tail_weight'):.6g}",
+            "log of its loss": f"{best.real('log_loss'):.6g}",
+            **beside,
         },
-        proved=("Every noise compared has a certified epsilon at or below the target.",),
+        proved=("The best noise and every one drawn have a certified epsilon at or below the target.",),
         estimated=(
             _NO_DATA,
-            "The best beta is the least of a search in steps, not a proof that no other is less.",
+            "That no other exponent has a smaller loss is a search's result, no proof; the two losses named "
+            "after Laplace and Gaussian are estimates.",
         ),
-        pictures=((drawn, "P(|noise| > threshold) against beta; the dot is the least."),),
+        pictures=((drawn, "The loss against beta; the dot is the least."),),
     )
 
 
@@ -374,7 +389,7 @@ _READERS: dict[str, Callable[[Fields], Report]] = {
     "audit": audit_report,
 }
 _READERS_OF_SHARED: dict[str, Callable[[Fields, Fields], Report]] = {
-    "outliers": outlier_report,
+    "choose": choice_report,
     "simulate-argmax": simulation_report,
     "demo": demo_report,
 }

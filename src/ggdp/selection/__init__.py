@@ -13,7 +13,6 @@ from ggdp.selection.aggregation import (
 from ggdp.selection.argmax import NoisyArgmax, NoisyThreshold, noisy_argmax
 from ggdp.selection.comparison import (
     ArgmaxSimulation,
-    BestBeta,
     best_beta,
     calibrated_noise,
     runner_up_histograms,
@@ -29,7 +28,6 @@ __all__ = [
     "THRESHOLD_NOISE_RATIO",
     "Analysis",
     "ArgmaxSimulation",
-    "BestBeta",
     "ConfidentGGNMax",
     "DataDependentEpsilon",
     "GGNMax",

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which exponent finds the true winner of a vote most often, at equal privacy.
 
-`best_beta` compares exponents on given histograms. `simulate_argmax` compares them on the paper's simulated
+`best_beta` finds the exponent for given histograms. `simulate_argmax` compares them on the paper's simulated
 votes: hardmax utility against the runner-up gap, and the area under that curve. Utilities are exact, so the
 only randomness is in the simulated histograms, and with two classes there is none.
 """
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ggdp import arguments
-from ggdp.calibration import calibrate_scale
+from ggdp.calibration import BestNoise, best_noise, calibrate_scale
 from ggdp.distributions import GeneralizedGaussian
 from ggdp.distributions.generalized_gaussian import Rng
 from ggdp.mechanisms import Adjacency
@@ -23,39 +23,10 @@ from ggdp.selection.aggregation import calibrate_ggnmax
 from ggdp.selection.argmax import histograms_from
 from ggdp.selection.win_probability import evaluations, hardmax_utility
 
-BETAS = tuple(float(beta) for beta in np.linspace(1.0, 4.0, 31))
 THIRD_OVER_SECOND = 0.95
 _MOST_DRAWS = 1e8  # of votes for a class, until all histograms have their sum: two seconds
 _MOST_EVALUATIONS = 4e9  # of the noise's law: two or three minutes
 _FEWEST_EACH = 40.0  # for one class of one histogram
-
-
-@dataclass(frozen=True)
-class BestBeta:
-    """Mean hardmax utility of equally private noises. Private: it depends on the counts.
-
-    Attributes:
-        noises: the least noise of each exponent that meets the target.
-        utilities: for each noise, the mean probability that a class with the largest count wins.
-    """
-
-    noises: tuple[GeneralizedGaussian, ...]
-    utilities: tuple[float, ...]
-
-    @property
-    def best(self) -> GeneralizedGaussian:
-        """The noise with the largest utility; of several, the one with the smallest exponent."""
-        return self.noises[int(np.argmax(self.utilities))]
-
-    @property
-    def beta(self) -> float:
-        """Its exponent."""
-        return self.best.beta
-
-    @property
-    def utility(self) -> float:
-        """Its utility."""
-        return max(self.utilities)
 
 
 def best_beta(
@@ -63,33 +34,39 @@ def best_beta(
     epsilon: float,
     delta: float,
     *,
-    betas: Sequence[float] = BETAS,
+    betas: tuple[float, float] = (1.0, 4.0),
     times: int = 1,
     adjacency: Adjacency = Adjacency.ADD_REMOVE,
-) -> BestBeta:
-    """Compare exponents on histograms [queries, classes], each with the least noise that meets the target.
+) -> BestNoise:
+    """The noise with which a wrong class wins least often: `best_noise` for votes.
+
+    Its loss is the chance that no class with the largest count wins, the mean over the histograms. The answer
+    depends on the counts and is as private as they are.
 
     Args:
-        histograms: counts; one histogram or many.
+        histograms: counts, [queries, classes]; one histogram or many.
         epsilon: of `times` noisy votes together.
         delta: likewise.
-        betas: exponents to compare, each in [1, 8].
+        betas: the exponents to choose from, from the first to the second, inside [1, 32].
         times: how many noisy votes share the budget.
         adjacency: by default a voter comes or goes, and one count moves by one, as in the paper; REPLACE if a
             voter may change its vote.
 
     Guarantees:
-        1. Utilities are exact to 1e-10: the comparison has no sampling error.
+        1. The chances are exact to 1e-10: the comparison has no sampling error.
 
-    >>> found = best_beta([[60, 40]], epsilon=1.0, delta=1e-5, betas=(1.5, 2.0, 4.0), times=100)
-    >>> found.beta, round(found.utility, 3)
-    (1.5, 0.65)
+    >>> found = best_beta([[60, 40]], epsilon=1.0, delta=1e-5, times=100)
+    >>> 1.4 < found.beta < 1.9, round(found.loss, 2)
+    (True, 0.35)
     """
     counts = histograms_from("histograms", histograms)
-    if len(betas) == 0:
-        raise ValueError("betas must hold at least one exponent, got none")
-    noises = tuple(calibrated_noise(beta, epsilon, delta, times, adjacency) for beta in betas)
-    return BestBeta(noises, tuple(float(np.mean(hardmax_utility(counts, noise))) for noise in noises))
+    moved = 2 if Adjacency(adjacency) is Adjacency.REPLACE else 1
+
+    def wrong(noise: GeneralizedGaussian) -> float:
+        return max(1.0 - float(np.mean(hardmax_utility(counts, noise))), 0.0)
+
+    steps = moved * arguments.whole("times", times)
+    return best_noise(epsilon=epsilon, delta=delta, steps=steps, loss=wrong, betas=betas)
 
 
 def calibrated_noise(

@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ggdp.calibration.outliers import OutlierTarget, outlier_study
+from ggdp.calibration import NoiseSearch, WeighedNoise
+from ggdp.calibration.calibrate import NoiseProblem
+from ggdp.calibration.target import Target
+from ggdp.reporting.records import bounds_record
 from ggdp_paper.experiment import Agreement, Experiment, Finding, Numbers, Settings
 from ggdp_paper.sweep import Cell, Surroundings
 
@@ -18,10 +21,41 @@ _SLACK = 1e-3  # of the logarithm of a weight: two that differ by less are as go
 
 def weights(config: Mapping[str, Any], surroundings: Surroundings) -> dict[str, Any]:
     """Tail weights of one run at every exponent and threshold."""
-    run, grid = config["run"], config["betas"]
-    target = OutlierTarget(config["epsilon"], config["delta"], run["rate"], run["steps"])
-    study = outlier_study(target, config["thresholds"], (grid["from"], grid["to"]), grid["points"])
-    return {"name": run["name"], **study.to_dict()}
+    run, grid, target = config["run"], config["betas"], Target(config["epsilon"], config["delta"])
+    problem = NoiseProblem(target, run["rate"], run["steps"])
+    search = NoiseSearch(problem)
+    results = []
+    for threshold in config["thresholds"]:
+        search = search.with_loss("outside", threshold=threshold)
+        betas = np.round(np.linspace(grid["from"], grid["to"], grid["points"]), 12)
+        results.append(
+            {
+                "threshold": threshold,
+                "best": _row(search.best((grid["from"], grid["to"]))),
+                "weights": [_row(search.weighed(float(beta))) for beta in betas],
+            }
+        )
+    return {
+        "name": run["name"],
+        "target_epsilon": target.epsilon,
+        "delta": target.delta,
+        "rate": problem.rate,
+        "steps": problem.steps,
+        "sensitivity": problem.sensitivity,
+        "adjacency": str(target.adjacency),
+        "results": results,
+    }
+
+
+def _row(one: WeighedNoise) -> dict[str, Any]:
+    return {
+        "beta": one.beta,
+        "scale": one.scale,
+        "std": one.noise.std,
+        "epsilon": bounds_record(one.calibrated.achieved),
+        "tail_weight": one.loss,
+        "log_tail_weight": one.log_loss,
+    }
 
 
 def _cells(settings: Settings) -> list[Cell]:
@@ -127,9 +161,25 @@ def _is_less(log_weight: float, other: float) -> bool | None:
 
 
 def _pictures(settings: Settings, numbers: Numbers) -> dict[str, "Figure"]:
-    from ggdp.reporting.figures import outlier_figure
+    from ggdp.reporting.figures import choice_figure
 
-    return {"fig5": outlier_figure([(run["name"], run) for run in numbers["runs"]])}
+    drawn = []
+    for run in numbers["runs"]:
+        results = [
+            {
+                "steps": run["steps"],
+                "threshold": curve["threshold"],
+                "best": _drawn(curve["best"]),
+                "tried": [_drawn(row) for row in curve["weights"]],
+            }
+            for curve in run["results"]
+        ]
+        drawn.append((run["name"], {"loss": "outside", "results": results}))
+    return {"fig5": choice_figure(drawn)}
+
+
+def _drawn(row: Mapping[str, Any]) -> dict[str, float]:
+    return {"beta": row["beta"], "log_loss": row["log_tail_weight"]}
 
 
 EXPERIMENT = Experiment(

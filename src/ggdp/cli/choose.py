@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ggdp choose`: which exponent hurts least at the privacy that was promised."""
+
+from enum import StrEnum
+from typing import Annotated, Any, cast
+
+import numpy as np
+import typer
+
+from ggdp.calibration import BestNoise, NoiseSearch, WeighedNoise
+from ggdp.calibration.calibrate import NoiseProblem
+from ggdp.calibration.choice import LossName
+from ggdp.calibration.target import Target
+from ggdp.cli import options, output
+from ggdp.errors import CannotCertifyError
+from ggdp.mechanisms import Adjacency
+from ggdp.reporting.figures import choice_figure
+from ggdp.reporting.records import choice_record, plain, record_of
+
+
+class LossChoice(StrEnum):
+    """What hurts; the names of `best_noise`."""
+
+    STD = "std"
+    MEAN_ABSOLUTE = "mean-absolute"
+    OUTSIDE = "outside"
+    INTERVAL = "interval"
+
+
+def _number(option: str, help_text: str, **limits: float) -> Any:
+    return typer.Option(option, help=help_text, parser=options.number(option, **limits), metavar="NUMBER")
+
+
+def _whole(option: str, help_text: str, **limits: int) -> Any:
+    return typer.Option(option, help=help_text, parser=options.whole(option, **limits), metavar="WHOLE")
+
+
+Steps = Annotated[
+    list[int] | None,
+    _whole("--steps", "How many releases share the target, >= 1; give it again for a comparison.", least=1),
+]
+Thresholds = Annotated[
+    list[float] | None,
+    _number("--threshold", "With --loss outside: beyond which noise hurts, > 0; give it again.", above=0.0),
+]
+Level = Annotated[
+    float | None,
+    _number("--level", "With --loss interval: its probability; 0.95 if left out.", above=0.0, below=1.0),
+]
+
+
+def choose(
+    epsilon: options.Epsilon,
+    delta: options.Delta,
+    steps: Steps = None,
+    loss: Annotated[
+        LossChoice,
+        typer.Option(
+            "--loss",
+            help="What hurts: the standard deviation, E|noise|, P(|noise| > threshold), or the width of an "
+            "interval that holds the noise.",
+        ),
+    ] = LossChoice.STD,
+    threshold: Thresholds = None,
+    level: Level = None,
+    rate: options.Rate = 1.0,
+    sensitivity: options.Sensitivity = 1.0,
+    norm: options.Norm = None,
+    dimension: options.Dimension = 1,
+    adjacency: options.AdjacencyChoice = Adjacency.ADD_REMOVE,
+    from_beta: Annotated[
+        float, _number("--from-beta", "Smallest exponent shown, in [1, 8].", least=1.0, most=8.0)
+    ] = 1.0,
+    to_beta: Annotated[
+        float, _number("--to-beta", "Largest exponent shown, in [1, 8].", least=1.0, most=8.0)
+    ] = 3.0,
+    points: Annotated[
+        int, _whole("--points", "How many exponents to show, evenly spaced, in [2, 200].", least=2, most=200)
+    ] = 9,
+    plot: options.Plot = None,
+    json: options.Json = False,
+) -> None:
+    """Find the exponent whose noise hurts least, and show others beside it, all equally private.
+
+    The least in a column is marked with *; the best of all exponents from 1 to 8 is below the table.
+    --plot needs matplotlib: pip install "ggdp[plot]".
+
+    Example: ggdp choose --epsilon 1 --delta 1e-6 --steps 5 --steps 10 --steps 1000
+    """
+    if from_beta >= to_beta:
+        raise ValueError(f"--from-beta must be below --to-beta, got {from_beta:g} and {to_beta:g}")
+    output.need("matplotlib" if plot else None)
+    betas = [float(beta) for beta in np.linspace(from_beta, to_beta, points)]
+    far: list[float | None] = [*threshold] if threshold else [None]
+    name_of_loss = cast(LossName, str(loss))
+    counts, target = steps or [1], Target(epsilon, delta, adjacency)
+    columns: dict[str, _Column] = {}
+    with output.progress(len(counts) * (points + len(far))) as tell:
+        for count in counts:
+            problem = NoiseProblem(target, rate, count, sensitivity, norm, dimension)
+            search = NoiseSearch(problem)
+            for limit in far:
+                search = search.with_loss(name_of_loss, threshold=limit, level=level)
+                tell(f"the best of {count} steps")
+                best, tried = search.best(_SEARCHED), []
+                for beta in betas:
+                    if limit == far[0]:
+                        tell(f"{count} steps, beta = {beta:.3g}")
+                    tried.append(_weighed(search, beta))
+                many = "1 release" if count == 1 else f"{count} releases"
+                name = many if limit is None else f"{many}\nt = {limit:g}"
+                columns[name] = best, tried, limit
+    record = record_of(
+        "choose",
+        [
+            choice_record(best, [one for one in tried if one is not None], limit)
+            for best, tried, limit in columns.values()
+        ],
+        target_epsilon=epsilon,
+        delta=delta,
+        loss=str(loss),
+        rate=rate,
+        sensitivity=sensitivity,
+        adjacency=str(adjacency),
+        **({} if level is None else {"level": level}),
+        **({} if dimension == 1 else plain({"norm": norm, "dimension": dimension})),
+    )
+    title = f"{_TITLES[str(loss)]} at epsilon = {epsilon:g}, delta = {delta:g}"
+    if plot is not None:
+        output.write_picture(plot, choice_figure([(f"{title.partition(' at ')[2]}, rate {rate:g}", record)]))
+    if json:
+        output.print_json(record)
+    else:
+        output.print_rows(title, _rows(betas, columns))
+        output.tell_written(plot)
+
+
+_SEARCHED = (1.0, 8.0)
+_Column = tuple[BestNoise, list[WeighedNoise | None], float | None]
+_TITLES = {
+    "std": "Standard deviation of the noise",
+    "mean-absolute": "E|noise|",
+    "outside": "P(|noise| > t)",
+    "interval": "Width of the interval",
+}
+
+
+def _weighed(search: NoiseSearch, beta: float) -> WeighedNoise | None:
+    """None where no noise of this exponent meets the target, which is no reason to hide the others."""
+    try:
+        return search.weighed(round(beta, 12))
+    except (ValueError, CannotCertifyError):
+        return None
+
+
+def _rows(betas: list[float], columns: "dict[str, _Column]") -> list[dict[str, str]]:
+    rows = []
+    for place, beta in enumerate(betas):
+        row = {"beta": f"{beta:.4g}"}
+        for name, (_, tried, limit) in columns.items():
+            one = tried[place]
+            least = min((other.log_loss for other in tried if other is not None), default=0.0)
+            row[name] = "-" if one is None else _shown(one, limit) + " *" * (one.log_loss == least)
+        rows.append(row)
+    for label in ("best beta", "its loss", "its scale", "less than Laplace by", "less than Gaussian by"):
+        row = {"beta": label}
+        for name, (best, _, limit) in columns.items():
+            row[name] = {
+                "best beta": f"{best.beta:.4g}",
+                "its loss": _shown(best, limit),
+                "its scale": output.rounded_up(best.scale, 7),
+                "less than Laplace by": f"{100.0 * best.less_than_laplace:.1f}%",
+                "less than Gaussian by": f"{100.0 * best.less_than_gaussian:.1f}%",
+            }[label]
+        rows.append(row)
+    return rows
+
+
+def _shown(one: WeighedNoise, limit: float | None) -> str:
+    return f"{one.loss:.5g}" if limit is None else output.probability(one.log_loss)
