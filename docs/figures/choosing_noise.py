@@ -41,7 +41,7 @@ def main() -> None:
     savings.set_xticks([1, 2, 5, 10, 20, 50, 100], labels=["1", "2", "5", "10", "20", "50", "100"])
     savings.minorticks_off()
     savings.set_xlabel("releases that share epsilon = 1, delta = 1e-6")
-    savings.set_ylabel("the best exponent needs less noise by (%)")
+    savings.set_ylabel("noise saved by the best exponent (%)")
     savings.legend(frameon=False, fontsize="small")
     Path(__file__).with_suffix(".png").write_bytes(png(figure))
 

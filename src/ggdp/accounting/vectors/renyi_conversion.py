@@ -62,7 +62,8 @@ _BETWEEN = 6  # orders tried between two of the list
 _LARGEST_RARE_RATE = 0.1  # above, no loss is so rare that leaving it out helps
 _SHARES = (1e-3, 0.01, 0.05, 0.2, 0.5, 0.8)  # of delta, given to the rare event
 _TRIED = 2  # orders at which (5) is evaluated
-_FALL = 0.02  # of log delta, from one point to the next
+_FALL = 0.02  # of log delta, from one point to the next where it matters most
+_COARSE = 32.0  # how many such steps are bounded at once first
 _WHOLE = ORDERS[(np.mod(ORDERS, 1.0) == 0.0) & (ORDERS <= 600.0)]
 
 
@@ -224,17 +225,42 @@ def _log_height(known: Parts, theta: float) -> float:
         curve = contour.draw(known, plan, saddle)
         tilt, log_phi = curve.chernoff
         step = min(_FALL / theta, 0.05 * saddle.deviation)
-        found, point = -math.inf, saddle.epsilon
-        while found == -math.inf or theta * (point + step) > found:  # to the left
-            found = max(found, theta * (point + step) + min(curve.log_delta(point).upper, 0.0))
-            point -= step
-        point = saddle.epsilon + step
+        search = _Height(curve, theta, step)
+        width, point = _COARSE * step, saddle.epsilon
+        found = search.above(point, width)
+        while theta * point > found:  # to the left
+            point -= width
+            found = max(found, search.above(point, width))
+        point = saddle.epsilon + width
         while log_phi + _chernoff(tilt) - (tilt - theta) * point > found:  # to the right
-            found = max(found, theta * (point + step) + min(curve.log_delta(point).upper, 0.0))
-            point += step
+            found = max(found, search.above(point, width))
+            point += width
     except ArithmeticError:
         return math.inf
     return found + SLACK * (1.0 + abs(found))
+
+
+@dataclass
+class _Height:
+    """Upper bounds of theta x + log delta(x) on intervals, halved only where they could hold the largest."""
+
+    curve: contour.Line
+    theta: float
+    step: float  # the smallest interval
+    least: float = -math.inf  # what the bound on the smallest interval is at the best point so far
+
+    def above(self, left: float, width: float) -> float:
+        """On [left, left + width]: delta is at most its value at the left end."""
+        at_left = min(self.curve.log_delta(left).upper, 0.0)
+        return self._halved(left, width, at_left)
+
+    def _halved(self, left: float, width: float, at_left: float) -> float:
+        self.least = max(self.least, self.theta * (left + self.step) + at_left)
+        bound = self.theta * (left + width) + at_left
+        if bound <= self.least or width <= self.step:
+            return bound
+        half = 0.5 * width
+        return max(self._halved(left, half, at_left), self.above(left + half, half))
 
 
 def _chernoff(theta: float) -> float:
