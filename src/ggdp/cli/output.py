@@ -215,11 +215,13 @@ def in_options(line: str, options: Mapping[str, str], given: Collection[str]) ->
     '--scale must be small; pass --resume'
     >>> in_options("noise_multiplier must be small", names, ["--scale"])
     'the noise multiplier must be small'
+    >>> in_options("scale must be given", names, [])
+    '--scale must be given'
     """
 
     def subject(match: re.Match[str]) -> str:
         option = options.get(match[1])
-        if option in given:
+        if option in given or (option is not None and f"{match[1]} must be given" in line):
             return str(option)
         return f"the {match[1].replace('_', ' ')}" if "_" in match[1] else match[0]
 
