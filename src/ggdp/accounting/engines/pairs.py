@@ -43,6 +43,7 @@ _MOST_ON_GRID = 60  # different parts that are put on a grid
 _MOST_RARE = 100  # different parts of which a rare event is split off, or a line drawn twice
 _LEAST_DELTA = 5e-324  # a positive delta never becomes an upper bound of zero
 _KEPT = 6  # curves that are kept for further questions
+_HOME = 0.1  # of a curve's reach
 _NEARLY = 1.5  # by how much the answers of a kept curve may be wider than where it was built
 _WHOLE = ("contour", "lattice")  # engines that compose whole losses, around a saddle
 
@@ -59,10 +60,13 @@ class _Built:
     epsilon: float
     log_delta: float
     slope: float
-    enough_epsilon: float = (
-        0.0  # relative width that is taken off it, where no engine had done better; likewise
-    )
-    enough_delta: float = 0.0
+    home: float  # the epsilon that it was built for
+    enough_epsilon: float = 0.0  # relative width that is good enough there, since no engine did better
+    enough_delta: float = 0.0  # likewise
+
+    def is_at_home(self, epsilon: float) -> bool:
+        """Whether an epsilon is so close to the one it was built for that a new curve would be no better."""
+        return abs(epsilon - self.home) <= _HOME * self.reach
 
 
 class PairComposition:
@@ -153,7 +157,7 @@ class PairComposition:
             except ArithmeticError:
                 continue
             answer = _delta_bounds(found, built.method)
-            is_best = _relative_width(answer) <= built.enough_delta
+            is_best = built.is_at_home(epsilon) and _relative_width(answer) <= built.enough_delta
             if is_best or _is_good(answer, built.method, -found.slope * epsilon):
                 return answer
         plan = self._plan
@@ -211,7 +215,8 @@ class PairComposition:
         """Keep a curve that has this log delta and slope at epsilon."""
         # where a rare event decides, the saddle of the whole loss says nothing about how far a curve reaches
         reach = 2.0 * saddle.deviation if saddle is not None and method in _WHOLE else 0.2 * epsilon
-        built = _Built(method, curve, max(reach, 1e-300), epsilon, log_delta, min(slope, -1e-300))
+        slope = min(slope, -1e-300)
+        built = _Built(method, curve, max(reach, 1e-300), epsilon, log_delta, slope, home=epsilon)
         self._built = [*self._built[1 - _KEPT :], built]
         return built
 
@@ -228,7 +233,8 @@ class PairComposition:
             except ArithmeticError:
                 continue
             answer = self._as_bounds(found, built.method)
-            if _relative_width(answer) <= built.enough_epsilon or _is_good(answer, built.method):
+            is_best = built.is_at_home(found.estimate) and _relative_width(answer) <= built.enough_epsilon
+            if is_best or _is_good(answer, built.method):
                 built.epsilon, built.log_delta, built.slope = found.estimate, log_delta, found.slope
                 return answer
         return None
