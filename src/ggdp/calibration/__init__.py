@@ -3,9 +3,7 @@
 
 from ggdp.calibration.calibrate import (
     Calibrated,
-    CalibratedFamily,
     EstimatedScale,
-    calibrate_family,
     calibrate_rate,
     calibrate_scale,
     calibrate_steps,
@@ -13,6 +11,7 @@ from ggdp.calibration.calibrate import (
     run_of,
 )
 from ggdp.calibration.choice import BestNoise, NoiseSearch, WeighedNoise, best_noise
+from ggdp.calibration.family import CalibratedFamily, calibrate_family
 from ggdp.calibration.risk import CalibratedToRisk, RiskTarget, calibrate_scale_to_risk
 
 __all__ = [

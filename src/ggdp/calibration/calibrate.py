@@ -3,7 +3,7 @@
 
 A run is `steps` noisy steps, each on a Poisson sample of the records with probability `rate`.
 `calibrate_scale`, `calibrate_rate` and `calibrate_steps` take the same arguments under the same names, each
-without the one that it finds, and return a `Calibrated`. `calibrate_family` searches the parameter of any
+without the one that it finds, and return a `Calibrated`. `calibration.family` searches the parameter of any
 mechanism; `estimate_scale` calibrates to an estimate, which guarantees nothing.
 """
 
@@ -33,29 +33,13 @@ _HALVINGS = 28  # of the range of noise multipliers, for an estimate
 _COVERED = f"the noise multipliers covered, [{NOISE_MULTIPLIER.least:g}, {NOISE_MULTIPLIER.most:g}]"
 
 
-@dataclass(frozen=True)
-class Calibrated:
-    """A run of `steps` noisy steps, each on a Poisson sample with `rate`, that meets a target.
-
-    Attributes:
-        step: the noisy step, before sampling.
-        rate: Poisson sampling probability of each step.
-        steps: how many.
-        delta: the target's.
-        achieved: certified bounds of epsilon at `delta`; `achieved.upper` is at most the target.
-        sharp: whether the next less private setting (one step more, or 4e-7 less scale or more rate)
-            certifiably misses the target. False where the accountant's own bounds straddle the target there,
-            where there is no next one, or where it was not asked, as by `best_noise`.
-        alongside: other releases on the same data that the target covers too, as pairs (mechanism, times).
-    """
+class NoisyRun:
+    """What follows from a run's noisy step, sampling rate, number of steps and other releases."""
 
     step: AdditiveNoise
     rate: float
     steps: int
-    delta: float
-    achieved: Bounds
-    sharp: bool
-    alongside: tuple[Part, ...] = ()
+    alongside: tuple[Part, ...]
 
     @property
     def noise(self) -> GeneralizedGaussian:
@@ -84,6 +68,31 @@ class Calibrated:
 
 
 @dataclass(frozen=True)
+class Calibrated(NoisyRun):
+    """A run of `steps` noisy steps, each on a Poisson sample with `rate`, that meets a target.
+
+    Attributes:
+        step: the noisy step, before sampling.
+        rate: Poisson sampling probability of each step.
+        steps: how many.
+        delta: the target's.
+        achieved: certified bounds of epsilon at `delta`; `achieved.upper` is at most the target.
+        sharp: whether the next less private setting (one step more, or 4e-7 less scale or more rate)
+            certifiably misses the target. False where the accountant's own bounds straddle the target there,
+            where there is no next one, or where it was not asked, as by `best_noise`.
+        alongside: other releases on the same data that the target covers too, as pairs (mechanism, times).
+    """
+
+    step: AdditiveNoise
+    rate: float
+    steps: int
+    delta: float
+    achieved: Bounds
+    sharp: bool
+    alongside: tuple[Part, ...] = ()
+
+
+@dataclass(frozen=True)
 class EstimatedScale:
     """A step whose epsilon is estimated, not certified, to meet a target.
 
@@ -95,23 +104,6 @@ class EstimatedScale:
     steps: int
     delta: float
     achieved: Estimate
-
-
-@dataclass(frozen=True)
-class CalibratedFamily:
-    """A member of a family of mechanisms that meets a target.
-
-    Attributes:
-        value: its parameter.
-        mechanism: the member itself.
-        delta: the target's.
-        achieved: certified bounds of epsilon at `delta`; `achieved.upper` is at most the target.
-    """
-
-    value: float
-    mechanism: Mechanism
-    delta: float
-    achieved: Bounds
 
 
 def run_of(step: AdditiveNoise, rate: float, steps: int, alongside: tuple[Part, ...] = ()) -> Mechanism:
@@ -196,14 +188,11 @@ class NoiseProblem:
     @property
     def axis(self) -> LogAxis:
         """The precisions searched, 1 / noise_multiplier for a unit shift."""
-        low, high = (1.0 + _INSIDE) / NOISE_MULTIPLIER.most, (1.0 - _INSIDE) / NOISE_MULTIPLIER.least
-        return LogAxis(low, high, _resolution(self.steps))
+        return precisions(_resolution(self.steps))
 
     def step(self, beta: float, precision: float) -> AdditiveNoise:
         """One noisy step."""
-        largest = 1.0 if self.shift is None else max(abs(value) for value, _ in compressed(self.shift))
-        scale = math.sqrt(2.0) * self.sensitivity * largest / precision
-        return _step(beta, scale, self.sensitivity, self.norm, self.dimension, self.shift)
+        return step_at(beta, precision, self.sensitivity, self.norm, self.dimension, self.shift)
 
     def mechanism(self, beta: float, precision: float) -> Mechanism:
         """All that the target covers."""
@@ -220,6 +209,26 @@ class NoiseProblem:
             return self.step(beta, precision), self.rate, self.steps
 
         return _least_private(self.axis, at, self.target, self.alongside, _SCALE, start)
+
+
+def precisions(resolution: float) -> LogAxis:
+    """All precisions sqrt(2) * sensitivity / scale that the accountant covers, for a unit shift."""
+    low, high = (1.0 + _INSIDE) / NOISE_MULTIPLIER.most, (1.0 - _INSIDE) / NOISE_MULTIPLIER.least
+    return LogAxis(low, high, resolution)
+
+
+def step_at(
+    beta: float,
+    precision: float,
+    sensitivity: float,
+    norm: float | str | None,
+    dimension: int | float,
+    shift: Shift | None,
+) -> AdditiveNoise:
+    """The noisy step of a precision; it is that of the largest entry of a known shift."""
+    largest = 1.0 if shift is None else max(abs(value) for value, _ in compressed(shift))
+    scale = math.sqrt(2.0) * sensitivity * largest / precision
+    return _step(beta, scale, sensitivity, norm, dimension, shift)
 
 
 def calibrate_rate(
@@ -316,65 +325,6 @@ def calibrate_steps(
     others = sum(times for _, times in Composed(alongside).parts) if alongside else 0
     axis = CountAxis(MOST_TIMES - others)
     return _least_private(axis, lambda count: (step, rate, round(count)), target, alongside, _STEPS)
-
-
-def calibrate_family(
-    family: Callable[[float], Mechanism],
-    *,
-    epsilon: float,
-    delta: float,
-    between: tuple[float, float],
-    adjacency: Adjacency = Adjacency.ADD_REMOVE,
-    relative: float = 1e-4,
-) -> CalibratedFamily:
-    """A small parameter, between two ends, for which a mechanism is (epsilon, delta)-private.
-
-    Args:
-        family: parameter -> mechanism, of any kind; a larger parameter should mean more privacy, as a scale
-            does.
-        epsilon: the target, in [0, 2000].
-        delta: the target: in [1e-100, 1), or 0 for pure privacy, which Laplace noise has.
-        between: (low, high), positive; the answer is one of them or lies between.
-        adjacency: which datasets are neighbours.
-        relative: how close to the smallest such parameter to come.
-
-    Guarantees:
-        1. `achieved.upper` is at most `epsilon`, whether or not larger parameters mean more privacy.
-        2. If they do, a parameter smaller by the share `relative` is not certified to meet the target.
-
-    Raises:
-        ValueError: an argument is out of range, or the larger end does not meet the target.
-
-    >>> from ggdp import OutcomeProbabilities
-    >>> def response(flip):  # randomized response that lies with probability flip
-    ...     return OutcomeProbabilities((1.0 - flip, flip), (flip, 1.0 - flip))
-    >>> found = calibrate_family(response, epsilon=1.0, delta=1e-9, between=(0.01, 0.5))
-    >>> round(found.value, 3)  # 1 / (1 + e)
-    0.269
-    """
-    target = Target(epsilon, delta, adjacency)
-    low, high = (arguments.real("between", end, above=0.0) for end in between)
-    if not low < high:
-        raise ValueError(f"between must be an interval (low, high), got {between!r}")
-    relative = arguments.real("relative", relative, least=1e-12, most=0.5)
-    met: dict[float, CalibratedFamily] = {}
-
-    def is_met(value: float) -> bool:
-        mechanism = family(value)
-        achieved = target.met_by(mechanism)
-        if achieved is not None:
-            met[value] = CalibratedFamily(value, mechanism, target.delta, achieved)
-        return achieved is not None
-
-    if not is_met(high):
-        raise ValueError(
-            f"{target} is not met by the parameter {high:g}, the larger end of between; give a larger one, "
-            "or a larger epsilon or delta"
-        )
-    if is_met(low):
-        return met[low]
-    smallest, _ = halve(is_met, high, low, middle=geometric, relative=relative)
-    return met[smallest]
 
 
 def estimate_scale(

@@ -12,19 +12,15 @@ from dataclasses import dataclass
 
 from ggdp import arguments
 from ggdp.accounting import Bounds, Risk, account
-from ggdp.calibration.calibrate import run_of
-from ggdp.distributions import GeneralizedGaussian
+from ggdp.calibration.calibrate import NoisyRun, precisions, run_of, step_at
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Mechanism
-from ggdp.mechanisms.additive_noise import Shift, compressed
+from ggdp.mechanisms.additive_noise import Shift
 from ggdp.mechanisms.composed import Part
 from ggdp.privacy_loss.dominating import NOISE_MULTIPLIER
-from ggdp.search import LogAxis, border
+from ggdp.search import border
 
 _RESOLUTION = 1e-6  # relative spacing of the scales tried
-_INSIDE = 1e-9  # how far from the ends of the range of noise multipliers to stay, against rounding
-_SLOPE = (
-    3.0  # of log risk against -log scale, to begin with: small steps, for little noise is slow to account
-)
+_SLOPE = 3.0  # of log risk against -log scale, to begin with: small steps, little noise is slow to account
 _JUST_ABOVE = 5e-324
 
 
@@ -108,7 +104,7 @@ _LEAST: dict[str, Callable[[RiskTarget], float]] = {
 
 
 @dataclass(frozen=True)
-class CalibratedToRisk:
+class CalibratedToRisk(NoisyRun):
     """A run of `steps` noisy steps, each on a Poisson sample with `rate`, whose risk meets a target.
 
     Attributes:
@@ -128,21 +124,6 @@ class CalibratedToRisk:
     achieved: Bounds
     sharp: bool
     alongside: tuple[Part, ...] = ()
-
-    @property
-    def scale(self) -> float:
-        """Scale of the noise."""
-        return self.step.noise.scale
-
-    @property
-    def noise_multiplier(self) -> float:
-        """scale / (sqrt(2) * sensitivity); at beta = 2 the standard deviation over the sensitivity."""
-        return self.scale / (math.sqrt(2.0) * self.step.sensitivity)
-
-    @property
-    def mechanism(self) -> Mechanism:
-        """All that the target covers, as an accountant reads it."""
-        return run_of(self.step, self.rate, self.steps, self.alongside)
 
 
 def calibrate_scale_to_risk(
@@ -190,16 +171,12 @@ def calibrate_scale_to_risk(
     rate = arguments.real("rate", rate, above=0.0, most=1.0)
     steps = arguments.whole("steps", steps)
     sensitivity = arguments.real("sensitivity", sensitivity, above=0.0)
-    largest = 1.0 if shift is None else max(abs(value) for value, _ in compressed(shift))
     others = tuple(alongside)
 
     def at(precision: float) -> AdditiveNoise:
-        scale = math.sqrt(2.0) * sensitivity * largest / precision
-        return AdditiveNoise(GeneralizedGaussian(beta, scale), sensitivity, norm, dimension, shift)
+        return step_at(beta, precision, sensitivity, norm, dimension, shift)
 
-    # Along 1 / noise_multiplier privacy falls.
-    low, high = (1.0 + _INSIDE) / NOISE_MULTIPLIER.most, (1.0 - _INSIDE) / NOISE_MULTIPLIER.least
-    axis = LogAxis(low, high, _RESOLUTION)
+    axis = precisions(_RESOLUTION)  # along it privacy falls
     seen: dict[int, Bounds] = {}
 
     def excess(place: int) -> float:
