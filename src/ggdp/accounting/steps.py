@@ -73,7 +73,8 @@ class NoiseStep:
             raise NoDominatingPairError(
                 f"no single shift is known to be the worst for norm={self.noise.norm} and "
                 f"dimension={self.noise.dimension}{' under Poisson sampling' if self.rate < 1.0 else ''} "
-                f"with noise of beta={self.noise.noise.beta:g}"
+                f"with noise of beta={self.noise.noise.beta:g}, which composition with a custom mechanism "
+                "needs; take norm=1, or beta=2, or account for the two apart"
             )
         return found
 
@@ -165,7 +166,10 @@ def steps_of(mechanism: Mechanism | Vote, adjacency: Adjacency | None = None) ->
                 f"{own.value!r}, got {Adjacency(adjacency).value!r}; build it with adjacency=... instead"
             )
         mechanism, adjacency = mechanism.as_mechanism(), Adjacency.ADD_REMOVE
-    adjacency = Adjacency.ADD_REMOVE if adjacency is None else Adjacency(adjacency)
+    if adjacency is None:
+        adjacency = Adjacency.ADD_REMOVE
+    arguments.one_of("adjacency", adjacency, [kind.value for kind in Adjacency])
+    adjacency = Adjacency(adjacency)
     composed = mechanism if isinstance(mechanism, Composed) else Composed(mechanism)
     arguments.whole("times", sum(times for _, times in composed.parts), most=MOST_TIMES)
     noisy: list[NoiseStep] = []

@@ -78,7 +78,12 @@ def _listed(mechanism: "Step | Composed | Iterable[Part]") -> list[Part]:
     kinds = (AdditiveNoise, PoissonSampled, Composed, CustomMechanism)
     if isinstance(mechanism, kinds):
         return [(mechanism, 1)]
-    arguments.instance("mechanism", mechanism, Iterable, hint="or a list of pairs (mechanism, times)")
+    if not isinstance(mechanism, Iterable):
+        raise ValueError(
+            "mechanism must be AdditiveNoise, PoissonSampled, Composed, a CustomMechanism, or a list of "
+            f"pairs (mechanism, times), got {type(mechanism).__name__}; noise becomes a mechanism by "
+            "AdditiveNoise(noise, sensitivity=...), a vote by vote.as_mechanism()"
+        )
     listed = []
     for part in mechanism:
         if not (isinstance(part, (tuple, list)) and len(part) == 2):
