@@ -93,7 +93,11 @@ def choices(get_settings, mo, question, setter):
         "find": _choice("find", question.FIND, mo.ui.radio),
         "norm": _choice("norm", question.NORMS, mo.ui.dropdown, label="Norm of a change", full_width=True),
         "adjacency": _choice(
-            "adjacency", question.ADJACENCIES, mo.ui.dropdown, label="Neighbouring datasets differ by", full_width=True
+            "adjacency",
+            question.ADJACENCIES,
+            mo.ui.dropdown,
+            label="Neighbouring datasets differ by",
+            full_width=True,
         ),
     }
     return (choice_of,)
@@ -166,7 +170,9 @@ def elsewhere(found, get_settings, html, mo, question):
     _request = mo.app_meta().request
     _place = str(mo.notebook_location())
     if _request is not None:
-        _place = f"http{'s' if _request.url['scheme'] in ('wss', 'https') else ''}://{_request.url['netloc']}/"
+        _place = (
+            f"http{'s' if _request.url['scheme'] in ('wss', 'https') else ''}://{_request.url['netloc']}/"
+        )
     _blocks = (
         ("The same numbers from Python", "python", question.python_lines(found.question)),
         ("From a shell", "bash", question.command_line(found.question)),
