@@ -6,6 +6,7 @@ settings. Sliders and text fields both write it, in cells of their own: a cell d
 own widgets wrote, so that a slider is never replaced while it is dragged.
 """
 
+# ruff: noqa: D103 (cells are read by their names)
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator, no-any-return"
 import marimo
 
@@ -31,7 +32,7 @@ def start():
 
         def write(value):
             text = f"{value:g}" if isinstance(value, float) else str(value)
-            set_settings(lambda settings: dataclasses.replace(settings, **{name: text}))
+            set_settings(dataclasses.replace(get_settings(), **{name: text}))
 
         return write
 
@@ -40,8 +41,12 @@ def start():
         data = base64.b64encode(svg).decode()
         return f'<img alt="{html.escape(words)}" src="data:image/svg+xml;base64,{data}">'
 
+    def card(title, inside):
+        heading = f'<div class="gg-title" role="heading" aria-level="2">{title}</div>'
+        return f'<div class="gg-card">{heading}{inside}</div>'
+
     style = files("ggdp.reporting.explorer").joinpath("style.css").read_text(encoding="utf-8")
-    return answer, get_settings, html, mo, picture, question, set_settings, setter, style
+    return answer, card, get_settings, html, mo, picture, question, set_settings, setter, style
 
 
 @app.cell
@@ -122,8 +127,8 @@ def knobs(buttons, choice_of, field_of, get_settings, html, mo, question, slider
     <style>{style}</style>
     <div class="gg-knobs">
       <div class="gg-top" role="heading" aria-level="1">ggdp explorer</div>
-      <p class="gg-lead">Noise protects the people in your data. Turn the knobs to see how much privacy a noise
-      gives, certified.</p>
+      <p class="gg-lead">Noise protects the people in your data. Turn the knobs to see how much privacy a
+      noise gives, certified.</p>
       <div class="gg-presets"><span>Examples</span>{"".join(f"{_button}" for _button in buttons)}</div>
       <div class="gg-find">{choice_of["find"]}</div>
       {_turned}{_vector}
@@ -149,8 +154,8 @@ def headline(answer, get_settings, html, mo, question):
           <div class="gg-tile">
             <div class="gg-name">Noise multiplier</div>
             <div class="gg-number" data-fact="noise">{_facts["noise multiplier"]}</div>
-            <div class="gg-note">Scale {_facts["scale"]}, standard deviation {_facts["standard deviation"]}, in
-            units of the sensitivity.</div>
+            <div class="gg-note">Scale {_facts["scale"]}, standard deviation {_facts["standard deviation"]},
+            in units of the sensitivity.</div>
           </div>
           <p class="gg-run">{html.escape(answer.run_in_words(found))}</p>
           <div class="gg-bar" aria-hidden="true"><span>epsilon &le; <b>{_facts["epsilon"]}</b></span>
@@ -188,24 +193,24 @@ def elsewhere(found, get_settings, html, mo, question):
 
 
 @app.cell
-def attack(answer, found, mo, picture):
+def attack(answer, card, found, mo, picture):
     mo.stop(found is None)
     _trade_off = answer.trade_off_of(found)
     _words = answer.attack_in_words(_trade_off)
-    mo.Html(f"""<div class="gg-pair">
-    <div class="gg-card"><div class="gg-title" role="heading" aria-level="2">Epsilon against delta</div>
-      {picture(answer.curve_picture(found), "Certified epsilon at each delta")}
-      <p>Every point is a guarantee of the same release: a smaller delta costs a larger epsilon. Computed at the
-      dots; the shaded band lies between lower and upper bounds.</p></div>
-    <div class="gg-card"><div class="gg-title" role="heading" aria-level="2">What an attacker can achieve</div>
-      {picture(answer.trade_off_picture(_trade_off), _words)}
-      <p>{_words} Nobody reaches the shaded area. The dotted line is guessing blindly.</p></div>
-    </div>""")
+    _curve = f"""{picture(answer.curve_picture(found), "Certified epsilon at each delta")}
+      <p>Every point is a guarantee of the same run: a smaller delta costs a larger epsilon. Computed at the
+      dots; a shaded band lies between lower and upper bounds.</p>"""
+    _attack = f"""{picture(answer.trade_off_picture(_trade_off), _words)}
+      <p data-fact="attack">{_words} Nobody reaches the shaded area. The dotted line is guessing blindly.</p>"""
+    mo.Html(
+        f"""<div class="gg-pair">{card("Epsilon against delta", _curve)}
+    {card("What an attacker can achieve", _attack)}</div>"""
+    )
     return
 
 
 @app.cell
-def compared(answer, found, html, mo, picture):
+def compared(answer, card, found, html, mo, picture):
     mo.stop(found is None)
     _rivals = answer.rivals_of(found)
     _rows = answer.tail_rows(found, _rivals)
@@ -217,15 +222,15 @@ def compared(answer, found, html, mo, picture):
         for _row in _rows
     )
     _told = "".join(f"<li>{html.escape(_line)}</li>" for _line in answer.comparison(found, _rivals))
-    mo.Html(f"""<div class="gg-pair">
-    <div class="gg-card"><div class="gg-title" role="heading" aria-level="2">The noise, and others of equal privacy</div>
-      {picture(answer.density_picture(found, _rivals), "Densities of noises of equal privacy")}
-      <ul data-fact="comparison">{_told}</ul></div>
-    <div class="gg-card"><div class="gg-title" role="heading" aria-level="2">How often is noise large?</div>
-      {picture(answer.tail_picture(found, _rivals), "How often noise exceeds t")}
+    _density = f"""{picture(answer.density_picture(found, _rivals), "Densities of noises of equal privacy")}
+      <ul data-fact="comparison">{_told}</ul>"""
+    _tails = f"""{picture(answer.tail_picture(found, _rivals), "How often noise exceeds t")}
       <table class="gg-tails"><thead><tr><th>t</th>{_names}</tr></thead><tbody>{_body}</tbody></table>
-      <p>The chance that noise exceeds t in size, with t in units of the sensitivity.</p></div>
-    </div>""")
+      <p>The chance that noise exceeds t in size, with t in units of the sensitivity.</p>"""
+    mo.Html(
+        f"""<div class="gg-pair">{card("The noise, and others of equal privacy", _density)}
+    {card("How often is noise large?", _tails)}</div>"""
+    )
     return
 
 
