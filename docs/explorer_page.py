@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Build the explorer as a static page: python docs/explorer_page.py FOLDER
 
-marimo puts the notebook into a page that runs Python in the reader's browser, by Pyodide. ggdp itself is built
+marimo puts the notebook into a page that runs Python in the reader's browser, by Pyodide. ggdp itself is
 as a wheel and lies beside the page, in public/wheels. Pyodide, NumPy, SciPy, Matplotlib and the pure Python
 packages that ggdp requires are loaded from the network when the page is opened. No test here can do that: what
 is tested is that the page and its wheel are built, and that the accounting runs without the modules that
