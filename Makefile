@@ -60,7 +60,8 @@ docs: .venv/.for-dev
 
 # The page loads Pyodide, NumPy, SciPy and Matplotlib from the network when it is opened, which no test does.
 explorer: .venv/.for-dev
-	$(BIN)/python docs/explorer_page.py site/explorer
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python docs/explorer_page.py site/explorer
 
 clean:
 	rm -rf .venv demo-report reproduction build dist

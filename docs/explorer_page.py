@@ -2,10 +2,10 @@
 """Build the explorer as a static page: python docs/explorer_page.py FOLDER
 
 marimo puts the notebook into a page that runs Python in the reader's browser, by Pyodide. ggdp itself is
-as a wheel and lies beside the page, in public/wheels. Pyodide, NumPy, SciPy, Matplotlib and the pure Python
-packages that ggdp requires are loaded from the network when the page is opened. No test here can do that: what
-is tested is that the page and its wheel are built, and that the accounting runs without the modules that
-Pyodide lacks. Serve the folder by HTTP; a browser does not load it from a file.
+built as a wheel and lies beside the page, in public/wheels. Pyodide, NumPy, SciPy, Matplotlib and the pure
+Python packages that ggdp requires are loaded from the network when the page is opened. No test does that;
+tests check that the accounting runs without the modules that Pyodide lacks. marimo needs uv to build the page
+(pip install uv). Serve the folder by HTTP: a browser does not load such a page from a file.
 """
 
 import subprocess
@@ -42,6 +42,7 @@ def build(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         export = [sys.executable, "-m", "marimo", "export", "html-wasm", str(page), "--force", "--no-sandbox"]
         subprocess.run([*export, "--mode", "run", "--output", str(folder / "index.html")], check=True)
+        (folder / "CLAUDE.md").unlink(missing_ok=True)  # a note of marimo's own that lies among its assets
 
 
 if __name__ == "__main__":

