@@ -3,14 +3,15 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: help demo test test-browser check bench docs explorer clean
+.PHONY: help demo test test-browser check bench docs figures explorer clean
 help:
 	@echo "make demo    a first report, in demo-report/report.html"
 	@echo "make test    the whole test suite, warnings as errors"
 	@echo "make test-browser  the explorer in headless Chromium, at two widths"
 	@echo "make check   format, lint, types, import contracts"
 	@echo "make bench   against other accountants, samplers and trainers, side by side"
-	@echo "make docs    draw the figures of docs/ again"
+	@echo "make docs    the site, in site/index.html"
+	@echo "make figures draw the pictures of docs/ again"
 	@echo "make explorer      the explorer as a static page, in site/explorer"
 	@echo "make clean   remove .venv and everything built"
 
@@ -56,6 +57,9 @@ bench: .venv/.for-bench
 	$(BIN)/python benchmarks/training.py
 
 docs: .venv/.for-dev
+	$(BIN)/python -m sphinx -W --keep-going --quiet -b html -d build/doctrees docs site
+
+figures: .venv/.for-dev
 	for script in docs/figures/*.py; do $(BIN)/python $$script || exit 1; done
 
 # The page loads Pyodide, NumPy, SciPy and Matplotlib from the network when it is opened, which no test does.
@@ -64,4 +68,4 @@ explorer: .venv/.for-dev
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python docs/explorer_page.py site/explorer
 
 clean:
-	rm -rf .venv demo-report reproduction build dist
+	rm -rf .venv demo-report reproduction build dist site

@@ -106,7 +106,7 @@ def facts(answer: Answer) -> dict[str, str]:
         "method": epsilon.method,
         "noise multiplier": rounded_up(answer.noise_multiplier, 6),
         "scale": rounded_up(noise.scale, 6),
-        "standard deviation": rounded_up(noise.std, 6),
+        "standard deviation": f"{noise.std:.6g}",
     }
 
 
