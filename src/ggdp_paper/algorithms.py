@@ -3,7 +3,7 @@
 
 | paper | here | in the library |
 |---|---|---|
-| Proposition 1, the losses X and Y | `PrivacyLoss` | `ggdp.loss_sampler` draws them |
+| Proposition 1, the losses X and Y | | `ggdp.PrivacyLoss`; `ggdp.loss_sampler` draws them |
 | Algorithm 1, GG | | `ggdp.release(AdditiveNoise(...), value)` |
 | Algorithm 2, GGNMax | | `ggdp.noisy_argmax` |
 | Algorithm 3, beta-DP-SGD | | `ggdp.torch.make_private` |
@@ -18,95 +18,20 @@ No number computed here is a guarantee, but for that of `sigma_solver`: for one,
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from ggdp import AdditiveNoise, Adjacency, Estimate, GeneralizedGaussian, PoissonSampled, arguments
+from ggdp import AdditiveNoise, Estimate, GeneralizedGaussian, arguments
 from ggdp import epsilon as epsilon_of
 from ggdp.accounting.loss_histogram import LossSampler, draw
-from ggdp.accounting.steps import steps_of
 from ggdp.numerics import Array
-from ggdp.privacy_loss.hockey_stick import log_masses, thresholds
-from ggdp.privacy_loss.shift_pair import ShiftPair
 from ggdp.search import arithmetic, halve
 
 _MOST_POINTS = 1 << 24
 _MOST_ROUNDS = 100  # of drawing, until enough losses lie in [-L, L]
 _CAVEAT = "made of sampled losses; the error bound of the paper's Theorem 6 says nothing at usual sizes"
-
-
-@dataclass(frozen=True)
-class PrivacyLoss:
-    """The laws of the paper's privacy loss random variables, for one release of a number.
-
-    The loss is log P/Q, where P is the law of the output with the record in question and Q the law without it
-    (direction REMOVE; ADD exchanges the two, REPLACE has another record in Q). Y is the loss of an output
-    drawn from P, X that of one drawn from Q. (The paper exchanges the names P and Q.) Values are floats,
-    right to about twelve digits, and not certified.
-
-    Attributes:
-        mechanism: noise on a number, Poisson-sampled or not.
-        direction: REMOVE, ADD or REPLACE.
-
-    >>> from ggdp import Gaussian
-    >>> loss = PrivacyLoss(AdditiveNoise(Gaussian(std=1.0)))
-    >>> round(float(loss.y_cdf(0.5)), 12), round(float(loss.x_cdf(-0.5)), 12)
-    (0.5, 0.5)
-    """
-
-    mechanism: AdditiveNoise | PoissonSampled
-    direction: Adjacency = Adjacency.REMOVE
-    _pair: ShiftPair = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        arguments.one_of("direction", self.direction, (Adjacency.REMOVE, Adjacency.ADD, Adjacency.REPLACE))
-        parts = steps_of(self.mechanism, self.direction).pairs()[0]
-        if len(parts) != 1 or parts[0][1] != 1:
-            raise ValueError(f"mechanism must be one release of a number, got {self.mechanism!r}")
-        object.__setattr__(self, "_pair", parts[0][0])
-
-    def y_sf(self, t: ArrayLike) -> Array:
-        """P(Y > t)."""
-        return self._beyond(t)[0]
-
-    def x_sf(self, t: ArrayLike) -> Array:
-        """P(X > t)."""
-        return self._beyond(t)[1]
-
-    def y_cdf(self, t: ArrayLike) -> Array:
-        """P(Y <= t)."""
-        return 1.0 - self.y_sf(t)
-
-    def x_cdf(self, t: ArrayLike) -> Array:
-        """P(X <= t)."""
-        return 1.0 - self.x_sf(t)
-
-    def y_pdf(self, t: ArrayLike) -> Array:
-        """The density of Y at t. Laplace noise has atoms besides, at the smallest and at the largest loss."""
-        return np.exp(np.asarray(t, dtype=np.float64)) * self.x_pdf(t)
-
-    def x_pdf(self, t: ArrayLike) -> Array:
-        """The density of X at t, which is e^-t times that of Y."""
-        t, pair = np.asarray(t, dtype=np.float64), self._pair
-        z, _ = thresholds(pair, np.atleast_1d(t))
-        inside = np.isfinite(z)
-        safe = np.where(inside, z, 0.0)
-        log_density = -(np.abs(safe) ** pair.beta) - pair.log_normalizer + pair.log_mixture(safe, pair.down)
-        slope = pair.loss_slope(safe)
-        with np.errstate(divide="ignore"):
-            density = np.where(inside & (slope > 0.0), np.exp(log_density) / slope, 0.0)
-        return np.asarray(density.reshape(t.shape))
-
-    def _beyond(self, t: ArrayLike) -> tuple[Array, Array]:
-        t = np.asarray(t, dtype=np.float64)
-        z, _ = thresholds(self._pair, np.atleast_1d(t))
-        log_p, log_q, _ = log_masses(self._pair, np.where(np.isfinite(z), z, 0.0))
-        ends = np.where(z == np.inf, 0.0, 1.0)
-        p, q = (np.where(np.isfinite(z), np.exp(mass), ends).reshape(t.shape) for mass in (log_p, log_q))
-        return np.asarray(p), np.asarray(q)
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ from ggdp import (
     GeneralizedGaussian,
     Laplace,
     PoissonSampled,
+    PrivacyLoss,
     delta,
     epsilon,
     loss_sampler,
 )
-from ggdp_paper.algorithms import PrivacyLoss, printed_error, sample, sampled_compose, sigma_solver
-
+from ggdp_paper.algorithms import printed_error, sample, sampled_compose, sigma_solver
 
 RNG = np.random.default_rng(11)
 
@@ -100,10 +100,11 @@ def test_the_printed_error_falls_with_the_samples_and_is_vacuous_at_the_size_of_
     few, many = (printed_error(k=1, n=n, L=10.0, h=0.1, s=0.5, t=1e-2) for n in (10**8, 10**12))
     assert many < few
     assert printed_error(k=1000, n=15_000_000, L=10.0, h=1e-4, s=0.1, t=1e-3)[0] > 100.0
-    law = sampled_compose([loss_sampler(AdditiveNoise(Gaussian(std=1.0)))], 1000, 8.0, 0.1, s=0.5, t=1e-2, rng=RNG)
+    losses = [loss_sampler(AdditiveNoise(Gaussian(std=1.0)))]
+    law = sampled_compose(losses, 1000, 8.0, 0.1, s=0.5, t=1e-2, rng=RNG)
     assert law.error == printed_error(k=1, n=1000, L=8.0, h=0.1, s=0.5, t=1e-2)
     with pytest.raises(ValueError, match="s and t must be given together"):
-        sampled_compose([loss_sampler(AdditiveNoise(Gaussian(std=1.0)))], 1000, 8.0, 0.1, s=0.5, rng=RNG)
+        sampled_compose(losses, 1000, 8.0, 0.1, s=0.5, rng=RNG)
 
 
 @pytest.mark.parametrize(("beta", "target"), [(1.0, 0.25), (1.5, 4.0), (3.0, 1.0)])

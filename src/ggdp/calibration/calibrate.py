@@ -79,8 +79,9 @@ class Calibrated(NoisyRun):
         delta: the target's.
         achieved: certified bounds of epsilon at `delta`; `achieved.upper` is at most the target.
         sharp: whether the next less private setting (one step more, or less scale or more rate by the
-            tolerance, 4e-7 unless another was asked for) certifiably misses the target. False where the accountant's own bounds straddle the target there,
-            where there is no next one, or where it was not asked, as by `best_noise`.
+            tolerance, 4e-7 unless another was asked for) certifiably misses the target. False where the
+            accountant's own bounds straddle the target there, where there is no next one, or where it was not
+            asked, as by `best_noise`.
         alongside: other releases on the same data that the target covers too, as pairs (mechanism, times).
     """
 

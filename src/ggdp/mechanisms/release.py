@@ -18,7 +18,6 @@ from ggdp.mechanisms.composed import Composed, PoissonSampled
 from ggdp.mechanisms.grid_noise import GridNoise, multiples_below
 from ggdp.mechanisms.spherical_noise import SphericalNoise
 
-
 _CAUTION = 2.0**-52  # by which records are drawn at less than the rate: more than the rounding of a draw
 
 
