@@ -2,7 +2,8 @@
 """The paper's figures and tables, by the names that the command line knows.
 
 The numbers are the paper's own. `fig4` is the Adult panel of its Figure 4 and `fig4_imdb` the IMDB panel;
-`fig7` makes its Figures 7 and 8, `fig9` its Figures 9 to 16. Its Figure 6 is a diagram.
+`fig7` makes its Figures 7 and 8, `fig9` its Figures 9 to 16. Its Figure 6 is a diagram. `accountants` runs
+what the paper compares its accounting with, or says of it.
 """
 
 import importlib
@@ -21,6 +22,7 @@ _ADDRESSES = {
     "fig7": "hardmax:EXPERIMENT",
     "fig9": "fixed_settings:EXPERIMENT",
     "speed": "sampling_speed:EXPERIMENT",
+    "accountants": "accountants:EXPERIMENT",
 }
 
 NAMES = tuple(_ADDRESSES)
