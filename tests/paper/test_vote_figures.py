@@ -119,7 +119,8 @@ def test_the_drop_near_2_6_is_the_papers_only_where_it_is_there():
     assert verdict("dip", with_curves(dip, values)) is Agreement.PARTLY
     assert verdict("grid", with_curves(values, elsewhere)) is Agreement.DIFFERS
     assert verdict("grid", with_curves(dip, step)) is Agreement.AGREES
-    ended = with_curves([*dip[:-2], None, None], values)
+    ended = with_curves(dip, values)
+    ended["grid"][0]["accuracy"][-2:] = [None, None]
     assert verdict("grid", ended) is Agreement.DIFFERS  # a curve with holes shows no drop
     found = pate_accuracy.EXPERIMENT.findings(FIG3, ended)["grid"].found
     assert "No sigma of the grid meets the budget from beta = 3.84 on" in found
@@ -280,7 +281,7 @@ def test_the_gaussian_is_compared_with_laplace_noise_and_no_other(areas, betas, 
 def test_the_full_and_the_quick_grid_have_laplace_and_gaussian():
     for quick in (False, True):
         cells = hardmax.EXPERIMENT.cells(hardmax.EXPERIMENT.config.chosen(quick))
-        for grid in (cell.config["betas"] for cell in cells):
+        for grid in (cell.config["betas"] for cell in cells if "votes" in cell.config):
             assert {1.0, 2.0} <= set(np.linspace(grid["from"], grid["to"], grid["points"]).tolist())
 
 

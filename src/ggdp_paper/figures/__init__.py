@@ -4,7 +4,7 @@
 The numbers are the paper's own. `fig4` is the Adult panel of its Figure 4, and
 `fig4_imdb`, `fig4_cifar10` and `fig4_svhn` the others; `table1_rdp` is the first row of its Table 1;
 `fig7` makes its Figures 7 and 8, `fig9` its Figures 9 to 16. Its Figure 6 is a diagram. `accountants` runs
-what the paper compares its accounting with, or says of it.
+what the paper compares its accounting with, or says of it; `training_choices` tries what it says of batches.
 """
 
 import importlib
@@ -25,6 +25,7 @@ _ADDRESSES = {
     "fig5": "tail_weight:EXPERIMENT",
     "fig7": "hardmax:EXPERIMENT",
     "fig9": "fixed_settings:EXPERIMENT",
+    "training_choices": "training_choices:EXPERIMENT",
     "speed": "sampling_speed:EXPERIMENT",
     "accountants": "accountants:EXPERIMENT",
 }
