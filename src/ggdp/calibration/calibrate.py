@@ -28,6 +28,7 @@ Method = Literal["scanned", "one-coordinate"]
 
 _RESOLUTION = 4e-7  # relative spacing of the scales or rates tried
 _SINGLE_RESOLUTION = 1e-9  # one release has a closed form: questions are cheap and answers sharp
+_COARSEST = 0.1  # the largest tolerance that a caller may ask for
 _INSIDE = 1e-9  # how far from the ends of the range of noise multipliers to stay, against rounding
 _HALVINGS = 28  # of the range of noise multipliers, for an estimate
 _COVERED = f"the noise multipliers covered, [{NOISE_MULTIPLIER.least:g}, {NOISE_MULTIPLIER.most:g}]"
@@ -77,9 +78,10 @@ class Calibrated(NoisyRun):
         steps: how many.
         delta: the target's.
         achieved: certified bounds of epsilon at `delta`; `achieved.upper` is at most the target.
-        sharp: whether the next less private setting (one step more, or 4e-7 less scale or more rate)
-            certifiably misses the target. False where the accountant's own bounds straddle the target there,
-            where there is no next one, or where it was not asked, as by `best_noise`.
+        sharp: whether the next less private setting (one step more, or less scale or more rate by the
+            tolerance, 4e-7 unless another was asked for) certifiably misses the target. False where the
+            accountant's own bounds straddle the target there, where there is no next one, or where it was not
+            asked, as by `best_noise`.
         alongside: other releases on the same data that the target covers too, as pairs (mechanism, times).
     """
 
@@ -127,6 +129,7 @@ def calibrate_scale(
     shift: Shift | None = None,
     adjacency: Adjacency = Adjacency.ADD_REMOVE,
     alongside: Sequence[Part] = (),
+    tolerance: float | None = None,
 ) -> Calibrated:
     """The smallest scale of Generalized Gaussian noise for which a run is (epsilon, delta)-private.
 
@@ -143,10 +146,13 @@ def calibrate_scale(
         adjacency: which datasets are neighbours.
         alongside: other releases on the same data that share the target, as pairs (mechanism, times): a
             normalisation before training, say. Their noise is what it is; the answer leaves room for them.
+        tolerance: how far above the smallest scale the answer may lie, as a part of it, in [1e-9, 0.1]. If
+            left out, 1e-9 for one step and 4e-7 for several. The answer is on the private side whatever it
+            is; a large one is found sooner.
 
     Guarantees:
         1. The certified upper bound of epsilon at `delta`, `achieved.upper`, is at most `epsilon`.
-        2. A scale smaller by 4e-7 relative was tried, and no bound certifies that it meets the target; where
+        2. A scale smaller by `tolerance` was tried, and no bound certifies that it meets the target; where
            `sharp` is true, a bound certifies that it does not.
 
     Raises:
@@ -158,7 +164,9 @@ def calibrate_scale(
     (2.01607, True, True)
     """
     target = Target(epsilon, delta, adjacency)
-    shared = NoiseProblem(target, rate, steps, sensitivity, norm, dimension, shift, tuple(alongside))
+    shared = NoiseProblem(
+        target, rate, steps, sensitivity, norm, dimension, shift, tuple(alongside), tolerance
+    )
     return shared.least_noise(beta)
 
 
@@ -178,8 +186,10 @@ class NoiseProblem:
     dimension: int | float = 1
     shift: Shift | None = None
     alongside: tuple[Part, ...] = ()
+    tolerance: float | None = None
 
     def __post_init__(self) -> None:
+        _resolution(1, self.tolerance)
         object.__setattr__(self, "rate", _checked_rate(self.rate))
         object.__setattr__(self, "steps", arguments.whole("steps", self.steps))
         sensitivity = arguments.real("sensitivity", self.sensitivity, above=0.0)
@@ -188,7 +198,7 @@ class NoiseProblem:
     @property
     def axis(self) -> LogAxis:
         """The precisions searched, 1 / noise_multiplier for a unit shift."""
-        return precisions(_resolution(self.steps))
+        return precisions(_resolution(self.steps, self.tolerance))
 
     def step(self, beta: float, precision: float) -> AdditiveNoise:
         """One noisy step."""
@@ -244,6 +254,7 @@ def calibrate_rate(
     shift: Shift | None = None,
     adjacency: Adjacency = Adjacency.ADD_REMOVE,
     alongside: Sequence[Part] = (),
+    tolerance: float | None = None,
 ) -> Calibrated:
     """The largest Poisson sampling rate for which a run is (epsilon, delta)-private.
 
@@ -259,10 +270,11 @@ def calibrate_rate(
         shift: what one record does to the value, where that is known.
         adjacency: which datasets are neighbours.
         alongside: other releases on the same data that share the target.
+        tolerance: how far below the largest rate the answer may lie, as a part of it.
 
     Guarantees:
         1. `achieved.upper`, the certified upper bound of epsilon at `rate`, is at most `epsilon`.
-        2. The rate is 1, or one larger by 4e-7 relative was tried, and no bound certifies that it meets the
+        2. The rate is 1, or one larger by `tolerance` was tried, and no bound certifies that it meets the
            target; where `sharp` is true, a bound certifies that it does not.
 
     Raises:
@@ -275,7 +287,7 @@ def calibrate_rate(
     target = Target(epsilon, delta, adjacency)
     step = _step(beta, scale, sensitivity, norm, dimension, shift)
     steps = arguments.whole("steps", steps)
-    axis = LogAxis(RATE.least, RATE.most, _resolution(steps))
+    axis = LogAxis(RATE.least, RATE.most, _resolution(steps, tolerance))
     return _least_private(axis, lambda rate: (step, rate, steps), target, alongside, _RATE)
 
 
@@ -443,6 +455,8 @@ def _checked_rate(rate: float) -> float:
     return arguments.real("rate", rate, above=0.0, most=1.0)
 
 
-def _resolution(steps: int) -> float:
+def _resolution(steps: int, tolerance: float | None) -> float:
     """Relative spacing of the grid of scales or rates; the answer is this close to the best certifiable."""
+    if tolerance is not None:
+        return arguments.real("tolerance", tolerance, least=_SINGLE_RESOLUTION, most=_COARSEST)
     return _SINGLE_RESOLUTION if steps == 1 else _RESOLUTION

@@ -2,9 +2,10 @@
 """A ready training loop: epsilon per epoch, a stop before the budget is exceeded, and resumption."""
 
 import contextlib
+import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ def fit(
     save_every: float = 30.0,
     keep: Mapping[str, Stateful] | None = None,
     patience: int | None = None,
+    declines: int | None = None,
     keep_best: bool = False,
     scheduler: LRScheduler | None = None,
     average: float | None = None,
@@ -61,6 +63,8 @@ def fit(
         save_every: seconds after which the run is saved within an epoch; it is saved after every epoch too.
         keep: further objects to save and restore with the run, by name: an average of the weights, say.
         patience: stop after so many epochs without a better score.
+        declines: stop when the score has fallen in each of the last so many epochs. For one number this rule
+            stops no sooner than `patience`; the report calls both patience.
         keep_best: give the model back as it was after its best epoch.
         scheduler: stepped after every epoch.
         average: decay in [0, 1) of a running average of the weights (`WeightAverage`). Scores are those of
@@ -83,10 +87,11 @@ def fit(
             damaged.
     """
     arguments.real("save_every", save_every, above=0.0)
-    if patience is not None:
-        arguments.whole("patience", patience)
-        if evaluate is None:
-            raise ValueError(f"evaluate must be given with patience, got patience={patience} and no score")
+    for name, count in {"patience": patience, "declines": declines}.items():
+        if count is not None:
+            arguments.whole(name, count)
+            if evaluate is None:
+                raise ValueError(f"evaluate must be given with {name}, got {name}={count} and no score")
     if resume and checkpoint is None:
         raise ValueError("checkpoint must be given with resume, got None")
     averaged = None if average is None else WeightAverage(private.model, private.optimizer, average)
@@ -107,7 +112,8 @@ def fit(
             if on_epoch is not None:
                 on_epoch(row)
             show(_line(row))
-            if run.stopped_by is None and _is_tired(run.rows, patience):
+            scores = [row.score for row in run.rows]
+            if run.stopped_by is None and is_tired(scores, patience=patience, declines=declines):
                 run.stopped_by = "patience"
         return run.report()
 
@@ -322,8 +328,18 @@ def _steps_lost(private: Private) -> int:
     return max(charged - alongside - private.optimizer.steps, 0)
 
 
-def _is_tired(rows: tuple[EpochRow, ...], patience: int | None) -> bool:
-    return patience is not None and rows[-1].epoch - best_of(rows).epoch >= patience
+def is_tired(scores: Sequence[float], *, patience: int | None = None, declines: int | None = None) -> bool:
+    """Whether a run with these scores so far, one for each epoch, should stop by one of the rules of `fit`.
+
+    >>> is_tired([0.5, 0.7, 0.6, 0.65], patience=2), is_tired([0.5, 0.7, 0.6, 0.65], declines=2)
+    (True, False)
+    """
+    known = [place for place, score in enumerate(scores) if not math.isnan(score)]
+    best = max(known, key=lambda place: scores[place], default=len(scores) - 1)
+    if patience is not None and len(scores) - 1 - best >= patience:
+        return True
+    last = scores[-declines - 1 :] if declines is not None and declines < len(scores) else ()
+    return len(last) > 0 and all(after < before for before, after in itertools.pairwise(last))
 
 
 def _device(model: nn.Module) -> torch.device:
