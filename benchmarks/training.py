@@ -61,7 +61,7 @@ TASKS = {  # examples in the training set, expected batch
     "imdb": (25_000, 32),
     "scatternet": (50_000, 8192),
     "gpt2": (4_096, 256),
-    "vit": (8_192, 512),
+    "vit": (16_384, 2048),
 }
 ON_CPU = ("adult", "digits", "imdb")  # the others need a GPU to be worth a look
 WORDS, LENGTH = 8_192, 128  # of gpt2

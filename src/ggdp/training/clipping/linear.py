@@ -3,6 +3,7 @@
 i.
 """
 
+import functools
 import math
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -12,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ggdp.training.clipping.call import AbstractCall, Matrices, MatrixTerms, chunk_bytes
-from ggdp.training.clipping.norms import OuterProduct, full_precision, outer_norms, row_norms
+from ggdp.training.clipping.norms import OuterProduct, full_precision, has_kernels, outer_norms, row_norms
 from ggdp.training.clipping.site import AbstractSite
 from ggdp.training.clipping.workspace import may_be_kept
 
@@ -302,9 +303,20 @@ def gram_norms(products: Tensor, others: Tensor, width: int) -> tuple[Tensor, Te
     independent, so that 4 eps B^2 more than covers them. Both are added, to keep the norm from falling
     short.
     """
+    if has_kernels(products):
+        from ggdp.training.clipping.kernels import patch_products
+
+        squares, bound = patch_products(products, others, _own_places(products.shape[1], products.device))
+        return cautious_roots(squares, bound, products[0].numel() * width), bound
     products.mul_(others)
     bound = products.diagonal(dim1=1, dim2=2).clamp_min(0.0).sqrt().sum(dim=1)
     return cautious_roots(products.sum(dim=(1, 2)), bound, products[0].numel() * width), bound
+
+
+@functools.lru_cache(maxsize=64)
+def _own_places(positions: int, device: torch.device) -> Tensor:
+    """Every position alone, as `patch_products` takes places."""
+    return torch.arange(positions, dtype=torch.int32, device=device).unsqueeze(0)
 
 
 def cautious_roots(squares: Tensor, bound: Tensor, terms: int) -> Tensor:
