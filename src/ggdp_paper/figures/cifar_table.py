@@ -227,7 +227,7 @@ def _headline(numbers: Numbers) -> dict[str, float]:
 
 
 def _findings(settings: Settings, numbers: Numbers) -> dict[str, Finding]:
-    """Of beta = 2 the row with the most views counts; exponents are compared where images are seen once."""
+    """Of beta = 2 the row with the most views counts."""
     gaussian = []
     for place, epsilon in enumerate(settings["epsilons"]):
         rows = [row for row in _of(numbers, epsilon) if row["beta"] == 2.0]
@@ -270,11 +270,15 @@ def _other_scores(row: dict[str, Any]) -> str:
 
 
 def _as_good_as_all(numbers: Numbers, epsilons: Sequence[float]) -> Finding:
-    """Settings of a single run are told and decide nothing."""
+    """Compared with the most views of an image that several exponents have; a single run decides nothing."""
     verdicts, lines = [], []
     for epsilon in epsilons:
-        rows = _of(numbers, epsilon, views=1)
-        found = gaussian_and_others([row for row in rows if row["std"] is not None])
+        rows = [row for row in _of(numbers, epsilon) if row["std"] is not None]
+        by_views = [
+            [row for row in rows if row.get("views", 1) == views]
+            for views in sorted({row.get("views", 1) for row in rows}, reverse=True)
+        ]
+        found = next((each for one in by_views if (each := gaussian_and_others(one)) is not None), None)
         if found is None:
             continue
         gaussian, others = found

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from ggdp import arguments
 from ggdp.errors import NonFiniteGradientError, UnsupportedModelError
 from ggdp.training.clipping.bounds import ClippedSum, Clipping
-from ggdp.training.clipping.call import AbstractCall, Measured, SummedCalls, measure_all
+from ggdp.training.clipping.call import AbstractCall, Measured, measure_all
 from ggdp.training.clipping.draws import Recording, Replaying
 from ggdp.training.clipping.loss_graph import check_rows
 from ggdp.training.clipping.model_calls import ModelListener
@@ -20,6 +20,7 @@ from ggdp.training.clipping.model_sites import attach_all, layers_of, sites_of, 
 from ggdp.training.clipping.norms import combined, factors, margin
 from ggdp.training.clipping.own_parameters import OwnParametersSite
 from ggdp.training.clipping.self_check import Used, check_pass, chosen_examples, compare_norms, is_due
+from ggdp.training.clipping.shared import SummedCalls
 from ggdp.training.clipping.site import AbstractSite, Pass, Tape
 from ggdp.training.clipping.workspace import Workspace
 
