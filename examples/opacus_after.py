@@ -7,8 +7,6 @@ Needs Opacus: pip install ".[opacus]". Run it with: python examples/opacus_after
 import torch
 from opacus import PrivacyEngine
 
-import ggdp.opacus  # registers the accountant
-
 torch.manual_seed(1)
 features, labels = torch.randn(512, 20), torch.randint(3, (512,))
 loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(features, labels), batch_size=64)

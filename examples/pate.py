@@ -27,7 +27,9 @@ teachers = TeacherEnsemble.fit(
     num_classes=10,
     rng=np.random.default_rng(2),
 )
-votes = teachers.vote(pictures[public])  # private still: publish neither these nor anything computed from them
+votes = teachers.vote(
+    pictures[public]
+)  # private still: publish neither these nor anything computed from them
 
 # Each query publishes the winner of its vote, after noise on every count. All queries share one promise.
 aggregator = calibrate_ggnmax(beta=2.0, epsilon=EPSILON, delta=DELTA, times=QUERIES)

@@ -24,7 +24,16 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 RUN, DATA = {"python", "bash"}, {"diff", "json", "text"}
-SHOWN = ("pip install", "make", "git clone", "cd ", "python -m venv", "python docs/", "python benchmarks/", "#")
+SHOWN = (
+    "pip install",
+    "make",
+    "git clone",
+    "cd ",
+    "python -m venv",
+    "python docs/",
+    "python benchmarks/",
+    "#",
+)
 
 
 def name(page):
