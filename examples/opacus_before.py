@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A script that trains with Opacus and its own accountant. opacus_after.py is the same with a certified epsilon.
+"""A script that trains with Opacus and its own accountant. opacus_after.py has a certified epsilon.
 
 Needs Opacus: pip install ".[opacus]". Run it with: python examples/opacus_before.py
 """

@@ -17,8 +17,8 @@ order = np.random.default_rng(1).permutation(len(digits.target))
 pictures, truth = digits.data[order] / 16.0, digits.target[order]
 private, public, test = slice(0, 1200), slice(1200, 1200 + QUERIES), slice(1200 + QUERIES, None)
 
-# Each teacher learns from a part of the private data of its own. One private record reaches one teacher, and so one
-# vote of every query.
+# Each teacher learns from its own part of the private data. One private record reaches one teacher, and so
+# one vote of every query.
 teachers = TeacherEnsemble.fit(
     GaussianNB(var_smoothing=0.05),
     pictures[private],
