@@ -21,9 +21,7 @@ assert cost.upper <= EPSILON
 
 within = float(best.noise.isf(0.025))  # half of the interval that holds 95% of the noise
 print(f"noise: beta = {best.beta:.2f}, standard deviation {best.noise.std:.2f}")
-print(
-    f"       {best.less_than_laplace:.0%} under Laplace, {best.less_than_gaussian:.0%} under Gaussian"
-)
+print(f"       {best.less_than_laplace:.0%} under Laplace, {best.less_than_gaussian:.0%} under Gaussian")
 print(f"cost:  epsilon <= {cost.upper:.6f} at delta = {DELTA}")
 print(f"error: 95% of the counts are within {within:.0f} of the truth\n")
 

@@ -32,6 +32,7 @@ SHOWN = (
     "python -m venv",
     "python docs/",
     "python benchmarks/",
+    "ggdp explore",
     "#",
 )
 
