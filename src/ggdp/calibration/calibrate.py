@@ -70,7 +70,7 @@ class NoisyRun:
 
 @dataclass(frozen=True)
 class Calibrated(NoisyRun):
-    """A run of `steps` noisy steps, each on a Poisson sample with `rate`, that meets a target.
+    """The result of a calibration: a run of noisy steps on Poisson samples that meets a target.
 
     Attributes:
         step: the noisy step, before sampling.

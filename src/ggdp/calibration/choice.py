@@ -139,7 +139,7 @@ def best_noise(
     level: float | None = None,
     betas: tuple[float, float] = (1.0, 8.0),
 ) -> BestNoise:
-    """The exponent and the scale whose noise hurts least, among those that are (epsilon, delta)-private.
+    """Find the noise with the smallest loss among those for which a run is (epsilon, delta)-private.
 
     Args:
         epsilon: the target of all steps together, as in `calibrate_scale`; so are delta to alongside.
@@ -153,9 +153,9 @@ def best_noise(
         shift: what one record does to the value, where that is known.
         adjacency: which datasets are neighbours.
         alongside: other releases on the same data that share the target.
-        loss: what hurts. "std", the standard deviation of the noise; "mean-absolute", the mean of |noise|;
-            "outside", P(|noise| > threshold); "interval", the width of the interval around 0 that holds
-            the noise with probability `level`; or a function of the noise that returns a number >= 0.
+        loss: what is to be small. "std", the standard deviation of the noise; "mean-absolute", the mean of
+            |noise|; "outside", P(|noise| > threshold); "interval", the width of the interval around 0 that
+            holds the noise with probability `level`; or a function of the noise that returns a number >= 0.
         threshold: for "outside", > 0, in the unit of the sensitivity.
         level: for "interval", in (0, 1); 0.95 if left out.
         betas: the exponents to choose from, from the first to the second, inside [1, 32].
