@@ -44,12 +44,17 @@ class Part:
         index: which part of it.
         size: its examples.
         is_last: whether it ends the logical step.
+        least: the fewest examples that a process has in it; known where processes have equally many parts.
+        filler: whether an example is handed out though the part has none, because all processes must run
+            the model; what is computed from it is dropped.
     """
 
     batch: int
     index: int
     size: int
     is_last: bool
+    least: int = 0
+    filler: bool = False
 
     @property
     def is_first(self) -> bool:
@@ -111,8 +116,9 @@ class PoissonBatches:
         clock: shared with the optimizer.
         physical_batch_size: the largest part handed out at a time; None hands out whole batches.
         rank: this process, of
-        world_size: so many; process r samples examples r, r + world_size, ..., so that the union over the
-            processes is one Poisson batch of the whole set, which every process must hold.
+        world_size: so many. All draw the same batch of the whole set, which every process must hold, and
+            process r takes the examples r, r + world_size, ... of it.
+        equal_parts: whether every process is handed out equally many parts, as a sharded model needs.
     """
 
     def __init__(
@@ -125,6 +131,7 @@ class PoissonBatches:
         physical_batch_size: int | None = None,
         rank: int = 0,
         world_size: int = 1,
+        equal_parts: bool = False,
     ) -> None:
         if physical_batch_size is not None:
             arguments.whole("physical_batch_size", physical_batch_size)
@@ -135,7 +142,7 @@ class PoissonBatches:
         self._given = data_loader
         self._loader: DataLoader[Any] | None = None
         self._chosen = _Chosen()
-        self._rank, self._world_size = rank, world_size
+        self._rank, self._world_size, self._equal_parts = rank, world_size, equal_parts
         self._num_batches = 0
 
     def __len__(self) -> int:
@@ -160,7 +167,7 @@ class PoissonBatches:
             except Exception as error:
                 self.clock.tell_others(error)
                 raise
-            while parts and parts[0].size == 0:
+            while parts and parts[0].size == 0 and not parts[0].filler:
                 self.clock.pass_empty(parts.popleft())
             if batch is _END:
                 return
@@ -169,17 +176,22 @@ class PoissonBatches:
 
     def _drawn(self, parts: "deque[Part]", steps: int) -> Iterator[NDArray[np.int64]]:
         """The examples of every part that has any; `parts` gets all of them."""
-        num_local = len(range(self._rank, len(self.dataset), self._world_size))  # type: ignore[arg-type]
+        num_examples = len(self.dataset)  # type: ignore[arg-type]
         for _ in range(steps):
-            chosen = poisson_positions(num_local, self._plan.rate * _CAUTIOUS, self._randomness)
-            chosen = self._rank + self._world_size * chosen
+            chosen = poisson_positions(num_examples, self._plan.rate * _CAUTIOUS, self._randomness)
             self._num_batches += 1
-            size = self.batch_size or max(len(chosen), 1)
-            pieces = [chosen[start : start + size] for start in range(0, len(chosen), size)] or [chosen]
-            for index, piece in enumerate(pieces):
-                parts.append(Part(self._num_batches, index, len(piece), index == len(pieces) - 1))
-                if len(piece):
-                    yield piece
+            own = chosen[self._rank :: self._world_size]
+            most = -(-len(chosen) // self._world_size) if self._equal_parts else len(own)
+            size = self.batch_size or max(most, 1)
+            count = max(1, -(-most // size))
+            for index in range(count):
+                piece = own[index * size : (index + 1) * size]
+                least = min(max(len(chosen) // self._world_size - index * size, 0), size)
+                filler = len(piece) == 0 < most
+                is_last = index == count - 1
+                parts.append(Part(self._num_batches, index, len(piece), is_last, least, filler))
+                if len(piece) or filler:
+                    yield piece if len(piece) else chosen[:1]
 
     def _loaded(self, chosen: Iterator[NDArray[np.int64]]) -> Iterator[Any]:
         given, dataset = self._given, self.dataset

@@ -23,6 +23,7 @@ from ggdp.training.plan import Plan, plan_training
 from ggdp.training.poisson_batches import PoissonBatches, StepClock, check_loader
 from ggdp.training.process_group import ProcessGroup
 from ggdp.training.randomness import Generator, Randomness
+from ggdp.training.sharding import Sharding, is_sharded
 
 _LOG = logging.getLogger("ggdp.training")
 _MANY_PARAMETERS = 1000
@@ -48,6 +49,11 @@ class Private:
     gradients: ExampleGradients
     randomness: Randomness
     group: ProcessGroup
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether each process holds a part of every parameter (`fully_shard`)."""
+        return any(is_sharded(each) for each in self.model.parameters())
 
     def __iter__(self) -> Iterator[Any]:
         return iter((self.model, self.optimizer, self.data_loader, self.accountant))
@@ -143,10 +149,11 @@ def make_private(
         of the batch, each computed from its own example alone (docs/clipping.md).
 
     Args:
-        model: a module without batch normalisation or other layers that mix examples.
+        model: a module without batch normalisation or other layers that mix examples. It may be sharded by
+            `torch.distributed.fsdp.fully_shard`, before the optimizer is made.
         optimizer: any, over parameters of the model.
         data_loader: whose dataset, collate function and workers are kept; its batches become Poisson samples.
-            With several processes, each is given the whole dataset and samples from its own share of it.
+            With several processes, each is given the whole dataset and takes its share of every batch.
 
         clip_norm: privacy begins here: the most an example may move the sum of gradients, in the l_p norm.
         delta: of the guarantee.
@@ -200,6 +207,7 @@ def make_private(
     group = ProcessGroup.present()
     try:
         parts = _Parts.of(model, optimizer, data_loader)
+        sharding = Sharding.of(parts.model, group.rank, group.world_size)
         plan = plan_training(
             clip_norm=clip_norm,
             num_examples=parts.size if num_examples is None else num_examples,
@@ -230,7 +238,7 @@ def make_private(
             )
         accountant = plan.ledger()
         clipping = Clipping(plan.clip_norm, plan.p, per_layer, non_finite)
-        randomness, clock = Randomness.of(generator, rank=group.rank), StepClock()
+        randomness, clock = Randomness.of(generator), StepClock()
         loader = PoissonBatches(
             data_loader,
             plan,
@@ -239,6 +247,7 @@ def make_private(
             physical_batch_size=physical_batch_size,
             rank=group.rank,
             world_size=group.world_size,
+            equal_parts=sharding is not None,
         )
         gradients = ExampleGradients(
             parts.model,
@@ -246,19 +255,24 @@ def make_private(
             batch_first=batch_first,
             views=views,
             self_check=self_check,
+            sharding=sharding,
         )
     except Exception as error:
         group.agree(error, {})
         raise
     try:
         if group.world_size > 1:
-            group.agree({**parts.facts(), **_flat(plan), "clipping": repr(clipping), "views": views}, _HINTS)
+            settings: dict[str, Any] = {"clipping": repr(clipping), "views": views}
+            if sharding is not None:  # what decides how often the model is run
+                settings |= {"self_check": self_check, "physical_batch_size": physical_batch_size}
+            group.agree({**parts.facts(), **_flat(plan), **settings}, _HINTS)
     except Exception:
         gradients.detach()
         raise
     group.share_model(parts.model)
+    randomness.share(group)
     private = PrivateOptimizer(
-        optimizer, parts.model, gradients, plan, clipping, clock, accountant, randomness, group
+        optimizer, parts.model, gradients, plan, clipping, clock, accountant, randomness, group, sharding
     )
     return Private(parts.model, private, loader, accountant, plan, gradients, randomness, group)
 
@@ -287,7 +301,7 @@ class _Parts:
 
     def facts(self) -> dict[str, Any]:
         """What every process must have alike; of a `TensorDataset` also a digest of some of its rows."""
-        shapes = {name: (tuple(each.shape), str(each.dtype), each.requires_grad)
+        shapes = {name: (tuple(each.shape), str(each.dtype), each.requires_grad, is_sharded(each))
                   for name, each in self.model.named_parameters()}  # fmt: skip
         return {
             "the number of examples": self.size,
