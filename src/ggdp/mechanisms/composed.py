@@ -8,6 +8,7 @@ from typing import Union
 
 from ggdp import arguments
 from ggdp.mechanisms.additive_noise import AdditiveNoise
+from ggdp.mechanisms.batches import Batched
 from ggdp.mechanisms.custom import CustomMechanism, PlainData
 
 
@@ -42,7 +43,7 @@ class PoissonSampled(PlainData):
         object.__setattr__(self, "rate", arguments.real("rate", self.rate, above=0.0, most=1.0))
 
 
-Step = AdditiveNoise | PoissonSampled | CustomMechanism
+Step = AdditiveNoise | PoissonSampled | Batched | CustomMechanism
 Part = tuple[Union[Step, "Composed"], int]
 
 
@@ -75,13 +76,13 @@ class Composed(PlainData):
 
 def _listed(mechanism: "Step | Composed | Iterable[Part]") -> list[Part]:
     """The pairs (mechanism, times) that the caller meant, each checked."""
-    kinds = (AdditiveNoise, PoissonSampled, Composed, CustomMechanism)
+    kinds = (AdditiveNoise, PoissonSampled, Batched, Composed, CustomMechanism)
     if isinstance(mechanism, kinds):
         return [(mechanism, 1)]
     if not isinstance(mechanism, Iterable):
         raise ValueError(
-            "mechanism must be AdditiveNoise, PoissonSampled, Composed, a CustomMechanism, or a list of "
-            f"pairs (mechanism, times), got {type(mechanism).__name__}; noise becomes a mechanism by "
+            "mechanism must be AdditiveNoise, PoissonSampled or other batches, Composed, a CustomMechanism, "
+            f"or a list of pairs (mechanism, times), got {type(mechanism).__name__}; noise becomes a mechanism by "
             "AdditiveNoise(noise, sensitivity=...), a vote by vote.as_mechanism()"
         )
     listed = []
