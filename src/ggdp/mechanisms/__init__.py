@@ -5,11 +5,13 @@ from ggdp.mechanisms.additive_noise import AdditiveNoise
 from ggdp.mechanisms.batches import (
     Batched,
     FixedSizeSampled,
+    PoissonSampled,
     RandomAllocation,
+    Sampling,
     Shuffled,
     TruncatedPoisson,
 )
-from ggdp.mechanisms.composed import Adjacency, Composed, PoissonSampled
+from ggdp.mechanisms.composed import Adjacency, Composed
 from ggdp.mechanisms.custom import CustomMechanism
 from ggdp.mechanisms.grid_noise import GridNoise
 from ggdp.mechanisms.release import release
@@ -29,6 +31,7 @@ __all__ = [
     "Mechanism",
     "PoissonSampled",
     "RandomAllocation",
+    "Sampling",
     "Shuffled",
     "SphericalNoise",
     "TruncatedPoisson",

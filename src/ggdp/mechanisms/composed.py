@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How mechanisms are put together: which datasets are neighbours, Poisson sampling, and composition."""
+"""How mechanisms are put together: which datasets are neighbours, and composition."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Union
 
 from ggdp import arguments
 from ggdp.mechanisms.additive_noise import AdditiveNoise
-from ggdp.mechanisms.batches import Batched
+from ggdp.mechanisms.batches import Batched, PoissonSampled
 from ggdp.mechanisms.custom import CustomMechanism, PlainData
 
 
@@ -24,23 +24,6 @@ class Adjacency(StrEnum):
     ADD = "add"
     REMOVE = "remove"
     REPLACE = "replace"
-
-
-@dataclass(frozen=True)
-class PoissonSampled(PlainData):
-    """Keep every record independently with probability `rate`, then run `mechanism` on those kept."""
-
-    mechanism: AdditiveNoise | CustomMechanism
-    rate: float
-
-    def __post_init__(self) -> None:
-        arguments.instance(
-            "mechanism",
-            self.mechanism,
-            (AdditiveNoise, CustomMechanism),
-            hint="sample each step, then compose: Composed(PoissonSampled(step, rate), times)",
-        )
-        object.__setattr__(self, "rate", arguments.real("rate", self.rate, above=0.0, most=1.0))
 
 
 Step = AdditiveNoise | PoissonSampled | Batched | CustomMechanism

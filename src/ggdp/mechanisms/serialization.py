@@ -15,11 +15,12 @@ from ggdp.mechanisms.additive_noise import AdditiveNoise
 from ggdp.mechanisms.batches import (
     Batched,
     FixedSizeSampled,
+    PoissonSampled,
     RandomAllocation,
     Shuffled,
     TruncatedPoisson,
 )
-from ggdp.mechanisms.composed import Composed, PoissonSampled
+from ggdp.mechanisms.composed import Composed
 from ggdp.mechanisms.custom import CustomMechanism, GaussianMixtureNoise, OutcomeProbabilities
 from ggdp.mechanisms.grid_noise import GridNoise
 from ggdp.mechanisms.spherical_noise import SphericalNoise

@@ -23,18 +23,10 @@ Sums beyond the window wrap; Chernoff bounds their mass.
 Each group of points has a transform of its own.
 """
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
-import numpy as np
-
-from ggdp.errors import CannotCertifyError
-from ggdp.numerics import UNIT_ROUNDOFF, Array
-from ggdp.privacy_loss.cells import Atoms, Cells
+from ggdp.numerics import Array
 from ggdp.privacy_loss.curves import Curve
-from ggdp.privacy_loss.hockey_stick import far_side, hockey_stick
-from ggdp.privacy_loss.shift_pair import ShiftPair
 
 _NEGLIGIBLE = 1e-18  # D and F below this are not followed
 _EVERY = 3000  # grid points with a value of their own; beyond, ever fewer
