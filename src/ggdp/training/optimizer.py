@@ -20,7 +20,7 @@ from ggdp.training.plan import Plan
 from ggdp.training.poisson_batches import Part, StepClock
 from ggdp.training.process_group import ProcessGroup
 from ggdp.training.randomness import Randomness
-from ggdp.training.sharding import Sharding, local_part
+from ggdp.training.sharding import Sharding, is_sharded, local_part
 
 Hook = Callable[..., Any]
 
@@ -214,6 +214,8 @@ class PrivateOptimizer(Optimizer):
             self._together(error)
 
     def _take_in(self, part: Part) -> Weighed | None:
+        if self._sharding is None and is_sharded(next(self._model.parameters())):
+            raise _changed("the model was sharded")
         if part.is_first:
             self._sums, self._zeroed = None, 0  # whatever an unfinished logical step has left
         elif (part.batch, part.index) != self._next:
