@@ -119,8 +119,8 @@ class Checkpoint:
     def reserve(self, steps: int) -> None:
         """Write down that `steps` further steps may happen from now on."""
         ahead = Accountant.from_state_dict(self.private.accountant.state_dict())
-        if steps:
-            ahead.step(self.private.plan.step, steps)
+        if draws := self.private.optimizer.draws_ahead(steps):
+            ahead.step(self.private.plan.step, draws)
         content = {"format": _FORMAT, "plan": self._plan, "ledger": ahead.state_dict()}
         write_atomically(self._path(_LEDGER), json.dumps(content))
 
@@ -206,7 +206,7 @@ class Checkpoint:
         """A ledger that holds no less of any mechanism than one of those given, and the model's steps."""
         plan, least = self.private.plan, self.private.plan.ledger()
         if steps:
-            least.step(plan.step, steps)
+            least.step(plan.step, plan.draws(steps))
         counts: dict[Any, int] = {}
         for each in [*ledgers, least.state_dict()]:
             mechanism = Accountant.from_state_dict(each).mechanism
@@ -328,7 +328,10 @@ class Keeper:
 
     def _fits(self, steps: int) -> bool:
         private = self._files.private
-        return private.plan.max_epsilon is None or private.accountant.can_afford(private.plan.step, steps)
+        draws = private.optimizer.draws_ahead(steps)
+        if private.plan.max_epsilon is None or not draws:
+            return True
+        return private.accountant.can_afford(private.plan.step, draws)
 
 
 def _copied(state: Any) -> Any:

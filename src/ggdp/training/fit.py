@@ -350,7 +350,10 @@ def _steps_lost(private: Private) -> int:
     recorded, plan = private.accountant.mechanism, private.plan
     charged = dict(recorded.parts).get(plan.step, 0) if recorded is not None else 0
     alongside = dict(Composed(plan.alongside).parts).get(plan.step, 0) if plan.alongside else 0
-    return max(charged - alongside - private.optimizer.steps, 0)
+    taken = private.optimizer.steps
+    if plan.batches.steps_per_draw == 1:
+        return max(charged - alongside - taken, 0)
+    return max(charged - alongside - plan.draws(taken), 0) * plan.batches.steps_per_draw
 
 
 def _is_tired(rows: tuple[EpochRow, ...], patience: int | None) -> bool:

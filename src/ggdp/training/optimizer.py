@@ -85,6 +85,8 @@ class PrivateOptimizer(Optimizer):
         }
         self._sums: list[Tensor] | None = None
         self._zeroed = 0  # examples of the present logical batch
+        self._part = Part(batch=0, index=0, size=0, is_last=True)  # the present one, or the last
+        self._charged = 0  # the last draw of the sampler that the ledger holds
         self._next = (0, 0)  # batch and index of the part that continues the sum
         self._size: _Size | None = None  # of the parameters after the last step, on a GPU
         self._ended: str | None = None  # why, after an error that all processes have heard of
@@ -184,7 +186,7 @@ class PrivateOptimizer(Optimizer):
         weighed = None
         try:
             with self._gradients.whole_model(needed=self._gradients.checks_next):
-                part = self._clock.take()
+                part = self._part = self._clock.take()
                 weighed = self._take_in(part)
         except Exception as error:
             self._gradients.discard()
@@ -269,10 +271,11 @@ class PrivateOptimizer(Optimizer):
         plan, parameters = self.plan, self._gradients.parameters
         sums, self._sums = self._sums, None
         self._agree_to_release()
-        if plan.max_epsilon is None:
+        if not self._is_charged and plan.max_epsilon is None:
             self._accountant.step(self._step)
-        else:
+        elif not self._is_charged:
             self._accountant.spend(self._step)
+        self._charged = self._part.draw
         self.is_between_steps = False
         if self._sharding is not None:
             sums = sums if sums is not None else self._sharding.zeros(_precision(parameters[0]))
@@ -300,7 +303,8 @@ class PrivateOptimizer(Optimizer):
         error, fits = None, True
         try:
             self._check_parameters()
-            fits = self.plan.max_epsilon is None or self._accountant.can_afford(self._step)
+            free = self.plan.max_epsilon is None or self._is_charged
+            fits = free or self._accountant.can_afford(self._step)
             if fits and self.before_release is not None:
                 self.before_release()
         except Exception as found:
@@ -323,6 +327,16 @@ class PrivateOptimizer(Optimizer):
     def _check_not_ended(self) -> None:
         if self._ended is not None:
             raise OtherProcessError(f"the run has ended in all processes, start it again: {self._ended}")
+
+    @property
+    def _is_charged(self) -> bool:
+        """Whether the ledger holds the present batch already, with the epoch that it was drawn with."""
+        return 0 < self._part.draw == self._charged
+
+    def draws_ahead(self, steps: int) -> int:
+        """How many draws the ledger may get by so many steps, the one that is being taken included."""
+        after = max(steps - 1 - self._part.left, 0) if steps else 0
+        return int(steps > 0 and not self._is_charged) + self.plan.draws(after)
 
     @property
     def _versions(self) -> list[int]:

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from ggdp import arguments
 from ggdp.accounting import Accountant
 from ggdp.distributions import GeneralizedGaussian
+from ggdp.mechanisms.batches import Sampling
 from ggdp.mechanisms.composed import Part
 from ggdp.training.clipping import Clipping, ExampleGradients
 from ggdp.training.optimizer import PrivateOptimizer
@@ -122,6 +123,7 @@ def make_private(
     batch_size: float | None = None,
     steps: int | None = None,
     epochs: float | None = None,
+    sampling: Sampling | str | None = None,
     num_examples: int | None = None,
     alongside: Sequence[Part] = (),
     non_finite: Literal["zero", "refuse"] = "zero",
@@ -174,6 +176,9 @@ def make_private(
         batch_size: rate * num_examples; the data loader's batch size if both are left out.
         steps: of the run; or
         epochs: so many expected passes over the data.
+        sampling: how batches are drawn, and what the accountant then counts (docs/training.md says which to
+            take): "fixed-size", "truncated-poisson", "allocation" or "shuffled", whose numbers follow from
+            rate or batch_size; or a `ggdp.Sampling`, or its text, with numbers. Poisson samples if left out.
         num_examples: the public size of the training set; the size of the dataset if left out.
         alongside: other releases on the same data, which share the budget: pairs (mechanism, times).
         non_finite: what becomes of an example whose gradient is NaN or infinite. "zero" leaves it out of the
@@ -207,6 +212,11 @@ def make_private(
     group = ProcessGroup.present()
     try:
         parts = _Parts.of(model, optimizer, data_loader)
+        if sampling is not None and num_examples not in (None, parts.size):
+            raise ValueError(
+                f"num_examples must be the size of the data set, {parts.size}, where sampling is given, got "
+                f"{num_examples}: its batches are drawn from so many"
+            )
         sharding = Sharding.of(parts.model, group.rank, group.world_size)
         plan = plan_training(
             clip_norm=clip_norm,
@@ -221,7 +231,10 @@ def make_private(
             max_epsilon=max_epsilon,
             norm=norm,
             rate=rate,
-            batch_size=data_loader.batch_size if rate is None and batch_size is None else batch_size,
+            batch_size=_batch_size(data_loader, sampling)
+            if rate is None and batch_size is None
+            else batch_size,
+            sampling=sampling,
             steps=steps,
             epochs=epochs,
             alongside=alongside,
@@ -318,6 +331,12 @@ class _Parts:
                 found.update(repr((tuple(tensor.shape), tensor.dtype)).encode())
                 found.update(some.view(torch.uint8).numpy().tobytes() if some.numel() else b"")
         return found.hexdigest()[:16]
+
+
+def _batch_size(data_loader: DataLoader[Any], sampling: Sampling | str | None) -> int | None:
+    """The loader's, unless `sampling` says how large batches are."""
+    says = isinstance(sampling, Sampling) or (sampling is not None and ":" in sampling)
+    return None if says else data_loader.batch_size
 
 
 def _flat(plan: Plan) -> dict[str, Any]:

@@ -96,3 +96,22 @@ def uniforms(generator: Generator, count: int) -> NDArray[np.float64]:
     drawn = torch.rand(count, generator=generator, device=generator.device, dtype=torch.float64)
     values: NDArray[np.float64] = drawn.cpu().numpy()
     return values
+
+
+def words(generator: Generator, count: int) -> NDArray[np.int64]:
+    """Independent uniform words of 64 bits."""
+    if isinstance(generator, SecureGenerator):
+        return generator.words(count)
+    drawn = torch.empty(count, dtype=torch.int64, device=generator.device)
+    values: NDArray[np.int64] = drawn.random_(-(2**63), None, generator=generator).cpu().numpy()
+    return values
+
+
+def integers(generator: Generator, bound: int, count: int) -> NDArray[np.int64]:
+    """Independent integers, uniform on 0 ... bound - 1 exactly: words that are too large are left out."""
+    mask = np.int64((1 << (bound - 1).bit_length()) - 1)
+    found = np.empty(0, np.int64)
+    while len(found) < count:
+        drawn = words(generator, 2 * (count - len(found)) + 8) & mask
+        found = np.concatenate([found, drawn[drawn < bound]])
+    return found[:count]
