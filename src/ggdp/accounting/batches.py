@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import cast
 
 import numpy as np
-from scipy.special import gammaincc, gammainccinv, gammaln
+from scipy.special import gammainccinv, gammaln
 
 from ggdp.accounting.engines.atoms import Enclosed
 from ggdp.accounting.steps import (
@@ -31,6 +31,7 @@ from ggdp.accounting.steps import (
     resolved_cells,
     steps_of,
 )
+from ggdp.distributions.gamma_tail import upper
 from ggdp.errors import NoDominatingPairError
 from ggdp.mechanisms import (
     AdditiveNoise,
@@ -46,16 +47,16 @@ from ggdp.mechanisms import (
 )
 from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.allocation import allocated, enclosed_curve, pair_curve
-from ggdp.privacy_loss.cells import Atoms, Cells, vector_cells
+from ggdp.privacy_loss.cells import Atoms, vector_cells
 from ggdp.privacy_loss.curves import Curve, curve_of, either_way
-from ggdp.privacy_loss.custom import DensityPair, cells_of
-from ggdp.privacy_loss.density import Density, Mixture
 from ggdp.privacy_loss.dominating import check_covered
 from ggdp.privacy_loss.shift_pair import ShiftPair
 
 _FINENESS = 0.004  # of losses that a curve is known at, relative to their distance from loss 0
 _SHARES = (0.5, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0)  # thresholds that are tried
 _MOST_COUNTED = 12
+_THRESHOLDS = 8000
+_MASS_ERROR = 1e-12  # relative, of tails and their sums
 _TERMS = 20_000  # of a binomial tail
 _DEEP = 250.0  # log of one over the probability of noise that is not followed
 
@@ -276,28 +277,35 @@ class RepeatedStep:
 
     def enclosed(self, direction: Adjacency) -> Enclosed:
         """The discrete pairs above and below in one direction."""
-        cells = _repeated_cells(self.pair, self.draws, self.population)
-        cells = cells.reversed if direction is Adjacency.ADD else cells
-        return Enclosed(cells.above(), cells.below(), self.times)
+        curve = _repeated_curve(self.pair, self.draws, self.population)
+        curve = curve.reversed if direction is Adjacency.ADD else curve
+        return Enclosed(curve.above(), curve.below(), self.times)
 
 
 @lru_cache(maxsize=8)
-def _repeated_cells(pair: ShiftPair, draws: int, population: int) -> Cells:
-    counts = [(0, math.exp(draws * math.log1p(-1.0 / population)))]
-    odds = 1.0 / (population - 1.0)
-    while counts[-1][1] > 1e-30 or counts[-1][0] < draws / population:
-        k, weight = counts[-1]
-        if k == draws:
-            break
-        counts.append((k + 1, weight * (draws - k) / (k + 1.0) * odds))
-    weights = np.array([weight for _, weight in counts])
-    beta, normalizer = pair.beta, pair.log_normalizer
-    noise = Density(lambda z: -(np.abs(z) ** beta) - normalizer, breaks=(0.0,))
-    shifted = Mixture(
-        tuple((weights / weights.sum()).tolist()), tuple(noise.shifted(k * pair.up) for k, _ in counts)
-    )
-    cells = cells_of(DensityPair(shifted, noise))
-    return cells
+def _repeated_curve(pair: ShiftPair, draws: int, population: int) -> Curve:
+    """The curve at the losses of many thresholds z of the noise: the loss grows with z, so that D(x) is
+    P(Z > z) - x Q(Z > z) where the loss at z is log x."""
+    weights = [math.exp(draws * math.log1p(-1.0 / population))]
+    while (weights[-1] > 1e-40 or len(weights) < draws / population) and len(weights) <= draws:
+        k = len(weights)
+        weights.append(weights[-1] * (draws - k + 1) / k / (population - 1.0))
+    reach = _DEEP ** (1.0 / pair.beta)
+    z = np.linspace(-reach, reach + pair.up * len(weights), _THRESHOLDS)
+    z = np.unique(np.concatenate([z, [k * pair.up for k in range(len(weights))]]))
+    ratio, near, far, q = np.zeros(len(z)), np.zeros(len(z)), np.zeros(len(z)), survival(pair.beta, z)
+    for k, weight in enumerate(weights[1:], start=1):
+        ratio += weight * np.expm1(np.minimum(pair.log_odds(z, k * pair.up), 600.0))
+        near += weight * (survival(pair.beta, z - k * pair.up) - q)
+        far += weight * (survival(pair.beta, -z) - survival(pair.beta, k * pair.up - z))
+    loss = np.log1p(ratio)
+    first = np.flatnonzero(np.diff(loss, prepend=-math.inf) > 1e-12)  # Laplace losses repeat
+    loss = loss[first]
+    near, far, q, not_q = near[first], far[first], q[first], survival(pair.beta, -z[first])
+    grown = np.expm1(loss)
+    value = np.where(loss >= 0.0, near - grown * q, far + grown * not_q)
+    error = _MASS_ERROR * np.where(loss >= 0.0, near + grown * q, far - grown * not_q) + 1e-250
+    return Curve(loss, np.maximum(value - error, 0.0), np.maximum(value, 0.0) + error)
 
 
 @_batches.register
@@ -420,7 +428,7 @@ class CountStep:
         pair = _single_pair(self.one, Adjacency.REMOVE)
         threshold = upper_quantile(pair.beta, self._chance)
         units = (0.0, pair.up, 2.0 * pair.up) if self.kept else (0.0, pair.up, pair.up)
-        low, middle, high = (float(survival(pair.beta, threshold - unit)) for unit in units)
+        low, middle, high = survival(pair.beta, threshold - np.array(units)).tolist()
         return low, middle, high
 
     @property
@@ -433,10 +441,10 @@ def upper_quantile(beta: float, chance: float) -> float:
     return float(gammainccinv(1.0 / beta, 2.0 * min(chance, 0.5)) ** (1.0 / beta))
 
 
-def survival(beta: float, place: float) -> float:
+def survival(beta: float, place: Array) -> Array:
     """The probability that unit noise exceeds a place."""
-    half = 0.5 * float(gammaincc(1.0 / beta, abs(place) ** beta))
-    return half if place >= 0.0 else 1.0 - half
+    half = 0.5 * upper(1.0 / beta, np.abs(place) ** beta)
+    return np.where(place >= 0.0, half, 1.0 - half)
 
 
 def binomial(count: int, chance: float) -> Array:

@@ -24,12 +24,15 @@ relative. Sums beyond the window wrap; Chernoff bounds their mass.
 one. Each group of points has a transform of its own.
 """
 
+import contextlib
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from ggdp.errors import CannotCertifyError
 from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.cells import Atoms
 from ggdp.privacy_loss.curves import Curve
@@ -40,9 +43,10 @@ _NEGLIGIBLE = 1e-19  # D and F below this are not followed
 _EVERY = 3000  # grid points with a value of their own; beyond, ever fewer
 _RATIO = 1.0 / 600.0
 _SIZE = 1 << 18  # of a transform
-_FINENESS = 0.01  # of the losses, relative to their distance from loss 0
+_FINENESS = 0.004  # of the losses, relative to their distance from loss 0
 _GROWTH = 4.0  # from one group of points to the next
 _ALIAS = 1e-13
+_LOST = 1e-250  # more than what underflows
 
 Known = Callable[[Array], Curve]
 """The curve of one release at given losses, increasing."""
@@ -93,12 +97,15 @@ def allocated(known: Known, steps: int, supremum: float, infimum: float) -> Curv
     """
     tail = _Tail.of(known, supremum)
     deviation = tail.deviation / math.sqrt(steps)
-    loss = _losses(tail, steps, deviation, supremum, infimum)
-    low, high = np.zeros(len(loss)), np.zeros(len(loss))
-    for chosen, ends in _groups(loss, deviation):
-        left = ends[1] <= 0.0
-        for raised, into in ((False, low), (True, high)):
-            into[chosen] = (_far if left else _near)(known, tail, steps, np.exp(loss[chosen]), raised)
+    loss = _losses(tail, deviation, supremum, infimum)
+    low, high = np.zeros(len(loss)), known(loss).high  # a mean of ratios varies less than one of them
+    last = math.log1p(tail.reaching(_NEGLIGIBLE) / steps)
+    for chosen in _groups(loss, deviation, last):
+        bound = _far if loss[chosen[0]] < 0.0 else _near
+        x = np.exp(loss[chosen])
+        high[chosen] = np.minimum(high[chosen], bound(known, tail, steps, x, True))
+        with contextlib.suppress(CannotCertifyError):  # a grid too coarse for a law below
+            low[chosen] = bound(known, tail, steps, x, False)
     if loss[-1] >= supremum:
         low[-1] = high[-1] = 0.0  # no mean of ratios exceeds the largest
     return Curve(loss, np.minimum(low, high), high)
@@ -111,17 +118,22 @@ class _Tail:
     place: Array
     value: Array
     deviation: float
+    least: float
 
     @staticmethod
     def of(known: Known, supremum: float) -> "_Tail":
-        loss = np.linspace(-20.0, min(supremum, 600.0), 4000)
+        loss = np.concatenate(
+            [np.linspace(-300.0, -20.0, 500)[:-1], np.linspace(-20.0, min(supremum, 600.0), 6000)]
+        )
         found = known(loss)
         place = np.exp(loss)
         value = found.high + np.where(loss < 0.0, -np.expm1(loss), 0.0)
         # the variance is twice the integral of U over x, less of (1 - x)_+; what matters lies below 1e6
         excess = np.where(loss < 0.0, found.high, value)
         area = float(np.sum(0.5 * (excess[1:] + excess[:-1]) * np.diff(place)))
-        return _Tail(place, value, math.sqrt(max(2.0 * area, 1e-30)))
+        rare = (found.high < _NEGLIGIBLE * place) & (loss < 0.0)
+        least = float(loss[rare][-1]) if rare.any() else -300.0
+        return _Tail(place, value, math.sqrt(max(2.0 * area, 1e-30)), least)
 
     def reaching(self, value: float) -> float:
         """The first place where U is at most so much; the last one where it is not."""
@@ -133,35 +145,30 @@ class _Tail:
         return np.asarray(self.value[index])
 
 
-def _losses(tail: _Tail, steps: int, deviation: float, supremum: float, infimum: float) -> Array:
-    """Losses at which the curve is wanted: denser near 0."""
+def _losses(tail: _Tail, deviation: float, supremum: float, infimum: float) -> Array:
+    """Losses at which the curve is wanted: denser near 0, and out to where one release has next to none."""
     scale = min(deviation, 0.5)
-    most = min(math.log1p(tail.reaching(_NEGLIGIBLE) / steps), supremum)
-    least = max(-10.0 * deviation, -30.0, infimum)
+    most = min(math.log(tail.reaching(_NEGLIGIBLE)), supremum)
+    least = max(tail.least, infimum)
     count = math.ceil(math.asinh(max(most, -least) / scale) / _FINENESS)
     half = scale * np.sinh(np.arange(1, count) * _FINENESS)
     right, left = half[half < most], -half[half < -least][::-1]
     return np.concatenate([[least], left, [0.0], right, [most]])
 
 
-def _groups(loss: Array, deviation: float) -> list[tuple[Array, tuple[float, float]]]:
-    """Points that share a transform: (their indices, the interval of their losses)."""
+def _groups(loss: Array, deviation: float, last: float) -> list[Array]:
+    """Points that share a transform, by their indices."""
     ends, far = [0.0], 4.0 * min(deviation, 0.5)
-    while far < loss[-1]:
+    while far < last:
         ends.append(far)
         far *= _GROWTH if far < 1.0 else 1.0 + 1.4 / far
-    ends.append(math.inf)
-    pieces = [*zip(ends[:-1], ends[1:], strict=True)]
-    low, high = -2.0 * min(deviation, 0.5), 0.0
-    while loss[0] < high:
-        pieces.append((low if low > loss[0] else -math.inf, high))
+    pieces = [*itertools.pairwise([*ends, max(last, ends[-1]) * (1.0 + 1e-12)])]
+    low, high, least = -2.0 * min(deviation, 0.5), 0.0, -10.0 * max(deviation, 0.1)
+    while max(loss[0], least) < high:
+        pieces.append((max(low, loss[0]), high))
         low, high = 2.0 * low, low
-    found = []
-    for low, high in pieces:
-        inside = (loss >= low) & (loss < high) if high > 0.0 else (loss < high) & (loss >= low)
-        if inside.any():
-            found.append((np.flatnonzero(inside), (low, high)))
-    return found
+    found = [np.flatnonzero((loss >= low) & (loss < high)) for low, high in pieces]
+    return [chosen for chosen in found if len(chosen)]
 
 
 @dataclass(frozen=True)
@@ -183,6 +190,7 @@ class _Ratios:
             every = np.unique(np.concatenate([every, more, [last]]))
         curve = known(np.log(every * spacing))
         atoms = curve.above() if raised else curve.below()
+        every = np.rint(np.exp(atoms.loss) / spacing).astype(int)
         mass = atoms.mass * np.exp(-atoms.loss)
         slip = 64.0 * UNIT_ROUNDOFF
         rest = 1.0 - math.fsum(mass)
@@ -291,11 +299,12 @@ def _near(known: Known, tail: _Tail, steps: int, x: Array, raised: bool) -> Arra
     spacing = window / _SIZE
     ratios = _Ratios.of(known, spacing, math.ceil(reach / spacing), raised)
     wanted = steps * (1.0 + 0.6 * (top - 1.0)) / spacing
-    theta = max(_tilt(ratios, steps, wanted, 1.0), 1e-9 / _SIZE)
-    found = _summed(ratios, steps, theta)
     place = steps * x / spacing
-    centre = float(place[len(place) // 2])
-    start = int(place[0])
+    most = 600.0 / (place[-1] - place[0] + 1.0)
+    theta = max(min(_tilt(ratios, steps, wanted, 1.0), most), 1e-9 / _SIZE)
+    found = _summed(ratios, steps, theta)
+    centre = float(place[0])
+    start = int(centre)
     k = np.arange(start, _SIZE, dtype=float)
     mass = found.mass[start:] * np.exp(-theta * (k - centre))
     beyond = np.cumsum(mass[::-1])[::-1]  # at a point and beyond it
@@ -309,7 +318,7 @@ def _near(known: Known, tail: _Tail, steps: int, x: Array, raised: bool) -> Arra
     factor = math.exp(found.log_weight - theta * centre) * spacing / steps
     if raised:
         outside = found.alias * np.exp(-theta * (_SIZE - centre)) * (_SIZE - place)
-        return np.asarray((value + rounding + outside) * factor * (1.0 + 1e-12) + ratios.cut)
+        return np.asarray((value + rounding + outside) * factor * (1.0 + 1e-12) + ratios.cut + _LOST)
     heaviest = np.exp(-theta * (place - centre)) / (math.e * theta)
     heaviest = np.minimum(heaviest, float(_SIZE) * np.exp(-theta * (place - centre)))
     return np.maximum((value - rounding - found.alias * heaviest) * factor * (1.0 - 1e-12), 0.0)
@@ -320,13 +329,14 @@ def _far(known: Known, tail: _Tail, steps: int, x: Array, raised: bool) -> Array
     reach = steps * float(x[-1]) * (1.0 + 1e-9)
     window = 1.0 * steps + 12.0 * tail.deviation * math.sqrt(steps) + reach
     spacing = window / _SIZE
-    last = math.ceil(min(reach, float(tail.place[-1])) / spacing)
+    last = math.ceil(min(max(reach, 2.0), float(tail.place[-1])) / spacing)
     ratios = _Ratios.of(known, spacing, last, raised)
     wanted = steps * (0.5 * float(x[0] + x[-1])) / spacing
-    theta = min(_tilt(ratios, steps, wanted, -1.0), -1e-9 / _SIZE)
-    found = _summed(ratios, steps, theta)
     place = steps * x / spacing
-    centre = float(place[len(place) // 2])
+    most = 600.0 / (place[-1] - place[0] + 1.0)
+    theta = min(max(_tilt(ratios, steps, wanted, -1.0), -most), -1e-9 / _SIZE)
+    found = _summed(ratios, steps, theta)
+    centre = float(place[-1])
     stop = min(int(place[-1]) + 2, _SIZE)
     k = np.arange(stop, dtype=float)
     mass = found.mass[:stop] * np.exp(-theta * (k - centre))
@@ -341,7 +351,7 @@ def _far(known: Known, tail: _Tail, steps: int, x: Array, raised: bool) -> Array
     rounding = weight * found.error + 8.0 * _SIZE * UNIT_ROUNDOFF * np.abs(value)
     factor = math.exp(found.log_weight - theta * centre) * spacing / steps
     if raised:
-        return np.asarray((value + rounding) * factor * (1.0 + 1e-12) + 2.0 * ratios.off)
+        return np.asarray((value + rounding) * factor * (1.0 + 1e-12) + 2.0 * ratios.off + _LOST)
     heaviest = np.minimum(heavy / (math.e * -theta), (place + 1.0) * heavy)
     return np.maximum(
         (value - rounding - found.alias * heaviest) * factor * (1.0 - 1e-12) - 2.0 * ratios.off, 0.0

@@ -59,9 +59,10 @@ class Curve:
         corner, mass = self._hull(self.high)
         infinite = float(self.high[-1])
         built, wanted = self._rebuilt(mass, infinite)[corner], self._whole(self.high)[corner]
-        factor = max(float(np.max(wanted / built)), 1.0 / self._start(mass, infinite), 1.0)
+        known = wanted > 0.0
+        factor = max(float(np.max(wanted[known] / built[known])), 1.0 / self._start(mass, infinite), 1.0)
         factor *= 1.0 + self._slip
-        return Atoms(self.loss, factor * mass * np.exp(self.loss), factor * infinite)
+        return self._atoms(factor * mass, factor * infinite)
 
     def below(self) -> Atoms:
         """The loss of a pair whose curve lies below.
@@ -79,7 +80,11 @@ class Curve:
         built = self._rebuilt(mass, 0.0)[corner]
         factor = max(float(np.max(built[known] / wanted[known])), self._start(mass, 0.0), 1.0)
         factor *= 1.0 + self._slip
-        return Atoms(self.loss, mass * np.exp(self.loss) / factor, 0.0)
+        return self._atoms(mass / factor, 0.0)
+
+    def _atoms(self, mass: Array, infinite: float) -> Atoms:
+        kept = mass > 0.0
+        return Atoms(self.loss[kept], mass[kept] * np.exp(self.loss[kept]), infinite)
 
     @property
     def _slip(self) -> float:
@@ -133,14 +138,15 @@ class Curve:
 
     def _wrapped(self, values: Array, kept: Array) -> Array:
         """The corners one by one, where dropping points takes too many rounds."""
-        place, far = self._place.tolist(), (self.loss < 0.0).tolist()
+        loss, place, far = self.loss.tolist(), self._place.tolist(), (self.loss < 0.0).tolist()
         moved = np.expm1(self.loss).tolist()
         listed = values.tolist()
 
         def slope(i: int, j: int) -> float:
+            width = place[i] * math.expm1(loss[j] - loss[i])
             if far[i] and not far[j]:
-                return float((listed[j] + moved[j] - listed[i]) / (place[j] - place[i])) - 1.0
-            return float((listed[j] - listed[i]) / (place[j] - place[i])) - (1.0 if far[i] else 0.0)
+                return float((listed[j] + moved[j] - listed[i]) / width) - 1.0
+            return float((listed[j] - listed[i]) / width) - (1.0 if far[i] else 0.0)
 
         corners: list[int] = []
         for point in kept.tolist():
