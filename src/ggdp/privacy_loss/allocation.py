@@ -99,7 +99,7 @@ def allocated(known: Known, steps: int, supremum: float, infimum: float) -> Curv
     deviation = tail.deviation / math.sqrt(steps)
     loss = _losses(tail, deviation, supremum, infimum)
     low, high = np.zeros(len(loss)), known(loss).high  # a mean of ratios varies less than one of them
-    last = math.log1p(tail.reaching(_NEGLIGIBLE) / steps)
+    last = max(math.log1p(tail.reaching(_NEGLIGIBLE) / steps), min(12.0 * deviation, 12.0))
     for chosen in _groups(loss, deviation, last):
         bound = _far if loss[chosen[0]] < 0.0 else _near
         x = np.exp(loss[chosen])
@@ -315,13 +315,40 @@ def _near(known: Known, tail: _Tail, steps: int, x: Array, raised: bool) -> Arra
     decay = -math.expm1(-theta)
     weight = np.minimum(np.exp(-theta * (place - centre)) / decay**2, float(_SIZE) ** 2)
     rounding = weight * found.error + 8.0 * _SIZE * UNIT_ROUNDOFF * np.abs(value)
-    factor = math.exp(found.log_weight - theta * centre) * spacing / steps
+    unit = spacing / steps
+    factor = math.exp(found.log_weight - theta * centre) * unit
     if raised:
         outside = found.alias * np.exp(-theta * (_SIZE - centre)) * (_SIZE - place)
-        return np.asarray((value + rounding + outside) * factor * (1.0 + 1e-12) + ratios.cut + _LOST)
+        direct = (value + rounding + outside) * factor * (1.0 + 1e-12)
+        return (
+            np.minimum(direct, _complement(ratios, found, steps, theta, place, 1.0) * unit)
+            + ratios.cut
+            + _LOST
+        )
     heaviest = np.exp(-theta * (place - centre)) / (math.e * theta)
     heaviest = np.minimum(heaviest, float(_SIZE) * np.exp(-theta * (place - centre)))
-    return np.maximum((value - rounding - found.alias * heaviest) * factor * (1.0 - 1e-12), 0.0)
+    direct = (value - rounding - found.alias * heaviest) * factor * (1.0 - 1e-12)
+    return np.maximum(np.maximum(direct, _complement(ratios, found, steps, theta, place, -1.0) * unit), 0.0)
+
+
+def _complement(ratios: _Ratios, found: _Sum, steps: int, theta: float, place: Array, side: float) -> Array:
+    """E[(S - X)_+] = E[S] - X + E[(X - S)_+], raised or lowered: better than the sum beyond X where that is
+    long, as the errors of all its masses add up."""
+    total, first = math.fsum(ratios.mass), math.fsum(ratios.mass * ratios.place)
+    whole, mean = total**steps, steps * first * total ** (steps - 1)
+    stop = min(int(place[-1]) + 2, _SIZE)
+    k = np.arange(stop, dtype=float)
+    mass = found.mass[:stop] * np.exp(-theta * k)
+    curve = np.insert(np.cumsum(np.cumsum(mass)[:-1]), 0, 0.0)
+    index = np.minimum(place.astype(int), stop - 2)
+    share = place - index
+    value = curve[index] * (1.0 - share) + curve[index + 1] * share
+    weight = np.minimum(0.5 * (place + 2.0) ** 2, (place + 2.0) / -math.expm1(-theta))
+    rounding = weight * found.error + 8.0 * stop * UNIT_ROUNDOFF * np.abs(value)
+    wrapped = found.alias * place if side < 0.0 else 0.0
+    scale = math.exp(min(found.log_weight, 700.0))
+    doubt = 128.0 * steps * UNIT_ROUNDOFF * (mean + place)
+    return np.asarray(mean - whole * place + scale * (value + side * rounding - wrapped) + side * doubt)
 
 
 def _far(known: Known, tail: _Tail, steps: int, x: Array, raised: bool) -> Array:
