@@ -47,7 +47,7 @@ from ggdp.mechanisms import (
 )
 from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.allocation import allocated, enclosed_curve, pair_curve
-from ggdp.privacy_loss.cells import Atoms, vector_cells
+from ggdp.privacy_loss.cells import Atoms, Cells, vector_cells
 from ggdp.privacy_loss.curves import Curve, curve_of, either_way
 from ggdp.privacy_loss.dominating import check_covered
 from ggdp.privacy_loss.shift_pair import ShiftPair
@@ -55,10 +55,10 @@ from ggdp.privacy_loss.shift_pair import ShiftPair
 _FINENESS = 0.004  # of losses that a curve is known at, relative to their distance from loss 0
 _SHARES = (0.5, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0)  # thresholds that are tried
 _MOST_COUNTED = 12
-_THRESHOLDS = 8000
-_MASS_ERROR = 1e-12  # relative, of tails and their sums
+_THRESHOLDS = 20_000
+_MASS_ERROR = 2e-13  # relative, of a tail of the noise
 _TERMS = 20_000  # of a binomial tail
-_DEEP = 250.0  # log of one over the probability of noise that is not followed
+_DEEP = 150.0  # log of one over the probability of noise that is not followed
 
 _Choice = tuple[tuple[NoiseStep, ...], tuple[EnclosedStep, ...]]
 
@@ -277,35 +277,47 @@ class RepeatedStep:
 
     def enclosed(self, direction: Adjacency) -> Enclosed:
         """The discrete pairs above and below in one direction."""
-        curve = _repeated_curve(self.pair, self.draws, self.population)
-        curve = curve.reversed if direction is Adjacency.ADD else curve
-        return Enclosed(curve.above(), curve.below(), self.times)
+        cells = _repeated_cells(self.pair, self.draws, self.population)
+        cells = cells.reversed if direction is Adjacency.ADD else cells
+        return Enclosed(cells.above(), cells.below(), self.times)
 
 
 @lru_cache(maxsize=8)
-def _repeated_curve(pair: ShiftPair, draws: int, population: int) -> Curve:
-    """The curve at the losses of many thresholds z of the noise: the loss grows with z, so that D(x) is
-    P(Z > z) - x Q(Z > z) where the loss at z is log x."""
+def _repeated_cells(pair: ShiftPair, draws: int, population: int) -> Cells:
+    """Intervals of the noise as cells: the loss grows with the noise, so that it lies between its values at
+    the two ends."""
     weights = [math.exp(draws * math.log1p(-1.0 / population))]
     while (weights[-1] > 1e-40 or len(weights) < draws / population) and len(weights) <= draws:
         k = len(weights)
         weights.append(weights[-1] * (draws - k + 1) / k / (population - 1.0))
+    shifts = pair.up * np.arange(len(weights))
     reach = _DEEP ** (1.0 / pair.beta)
-    z = np.linspace(-reach, reach + pair.up * len(weights), _THRESHOLDS)
-    z = np.unique(np.concatenate([z, [k * pair.up for k in range(len(weights))]]))
-    ratio, near, far, q = np.zeros(len(z)), np.zeros(len(z)), np.zeros(len(z)), survival(pair.beta, z)
-    for k, weight in enumerate(weights[1:], start=1):
-        ratio += weight * np.expm1(np.minimum(pair.log_odds(z, k * pair.up), 600.0))
-        near += weight * (survival(pair.beta, z - k * pair.up) - q)
-        far += weight * (survival(pair.beta, -z) - survival(pair.beta, k * pair.up - z))
+    z = np.unique(np.concatenate([np.linspace(-reach, reach + shifts[-1], _THRESHOLDS), shifts]))
+    below, above, ratio = np.zeros(len(z) + 1), np.zeros(len(z) + 1), np.zeros(len(z))
+    for weight, shift in zip(weights, shifts, strict=True):
+        low, high = _interval_masses(pair.beta, z - shift)
+        below, above = below + weight * low, above + weight * high
+        if shift > 0.0:
+            with np.errstate(over="ignore"):
+                ratio += weight * np.expm1(pair.log_odds(z, shift))
+    rare = 1e-38 if len(weights) <= draws else 0.0  # more draws than are followed
     loss = np.log1p(ratio)
-    first = np.flatnonzero(np.diff(loss, prepend=-math.inf) > 1e-12)  # Laplace losses repeat
-    loss = loss[first]
-    near, far, q, not_q = near[first], far[first], q[first], survival(pair.beta, -z[first])
-    grown = np.expm1(loss)
-    value = np.where(loss >= 0.0, near - grown * q, far + grown * not_q)
-    error = _MASS_ERROR * np.where(loss >= 0.0, near + grown * q, far - grown * not_q) + 1e-250
-    return Curve(loss, np.maximum(value - error, 0.0), np.maximum(value, 0.0) + error)
+    known = np.minimum(loss, 700.0)
+    slack = 256.0 * UNIT_ROUNDOFF * (1.0 + np.abs(known))
+    ends = np.concatenate([[-math.inf], known - slack]), np.concatenate([loss + slack, [math.inf]])
+    low, high = _interval_masses(pair.beta, z)
+    above[-1] += rare
+    return Cells(below, above, low, high, *ends)
+
+
+def _interval_masses(beta: float, z: Array) -> tuple[Array, Array]:
+    """Bounds on the masses of unit noise between increasing places, and beyond the outermost two."""
+    beyond, before = survival(beta, z), survival(beta, -z)
+    inner = np.where(z[:-1] >= 0.0, beyond[:-1] - beyond[1:], before[1:] - before[:-1])
+    size = np.where(z[:-1] >= 0.0, beyond[:-1], before[1:])
+    mass = np.concatenate([before[:1], inner, beyond[-1:]])
+    error = _MASS_ERROR * np.concatenate([before[:1], size, beyond[-1:]]) + 1e-300
+    return np.maximum(mass - error, 0.0), np.maximum(mass, 0.0) + error
 
 
 @_batches.register

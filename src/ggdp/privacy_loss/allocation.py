@@ -108,6 +108,11 @@ def allocated(known: Known, steps: int, supremum: float, infimum: float) -> Curv
             low[chosen] = bound(known, tail, steps, x, False)
     if loss[-1] >= supremum:
         low[-1] = high[-1] = 0.0  # no mean of ratios exceeds the largest
+    left = loss < 0.0
+    # D falls, and F(x) / x grows, as F is convex and F(0) = 0
+    high[~left] = np.minimum.accumulate(high[~left])
+    x = np.exp(loss[left])
+    high[left] = np.minimum.accumulate((high[left] / x)[::-1])[::-1] * x * (1.0 + 8.0 * UNIT_ROUNDOFF)
     return Curve(loss, np.minimum(low, high), high)
 
 
