@@ -14,16 +14,11 @@ Which datasets are neighbours is resolved here and nowhere else:
 - Batches other than Poisson samples become steps by `accounting.batches`; docs/batches.md has the proofs.
 """
 
-import functools
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Protocol, runtime_checkable
-
-import numpy as np
-from scipy.special import gammaln
 
 from ggdp import arguments
 from ggdp.accounting.engines.atoms import Enclosed
@@ -39,9 +34,7 @@ from ggdp.mechanisms import (
     PoissonSampled,
     TruncatedPoisson,
 )
-from ggdp.numerics import UNIT_ROUNDOFF
-from ggdp.privacy_loss.cells import Atoms, Cells
-from ggdp.privacy_loss.curves import curve_of, either_way
+from ggdp.privacy_loss.cells import Cells
 from ggdp.privacy_loss.custom import LossCdf, Replaceable, cells_of
 from ggdp.privacy_loss.dominating import (
     MOST_TIMES,
@@ -53,10 +46,6 @@ from ggdp.privacy_loss.dominating import (
     worst_shift,
 )
 from ggdp.privacy_loss.shift_pair import ShiftPair
-
-_FINENESS = 0.004  # of losses that a curve is known at, relative to their distance from loss 0
-_TERMS = 20_000  # of a binomial tail
-_DEEP = 250.0  # log of one over the probability of noise that is not followed
 
 
 @runtime_checkable
@@ -225,211 +214,36 @@ def steps_of(mechanism: Mechanism | Vote, adjacency: Adjacency | None = None) ->
     arguments.whole("times", sum(times for _, times in composed.parts), most=MOST_TIMES)
     noisy: list[NoiseStep] = []
     custom: list[EnclosedStep] = []
-    batched: list[_Batches] = []
+    batched: list[tuple[Batched, int]] = []
     for step, times in composed.parts:
         if isinstance(step, Batched):
-            batched.append(_batches(step, times, adjacency))
+            batched.append((step, times))
             continue
         release, rate = (step.mechanism, step.rate) if isinstance(step, PoissonSampled) else (step, 1.0)
         if isinstance(release, AdditiveNoise):
             check_covered(release, rate, adjacency)
-            noisy.append(NoiseStep(_resolved(release, rate, adjacency), rate, times))
+            noisy.append(NoiseStep(resolved(release, rate, adjacency), rate, times))
         else:
-            custom.append(_resolved_cells(release, rate, times, adjacency))
+            custom.append(resolved_cells(release, rate, times, adjacency))
     if adjacency is Adjacency.ADD_REMOVE:
         directions: tuple[Adjacency, ...] = (Adjacency.REMOVE, Adjacency.ADD)
     else:
         directions = (adjacency,)
+    plain = Steps(tuple(noisy), tuple(custom), directions)
     if not batched:
-        return Steps(tuple(noisy), tuple(custom), directions)
-    noisy += [step for found in batched for step in found.noisy]
-    custom += [step for found in batched for step in found.custom]
-    above = Steps(
-        tuple(noisy), tuple(custom), directions, charge=math.fsum(found.charge for found in batched)
-    )
-    return replace(above, below=_below(above, batched))
+        return plain
+    from ggdp.accounting.batches import with_batches  # which needs the steps of plain releases
+
+    return with_batches(plain, batched, adjacency)
 
 
-def _below(above: Steps, batched: list["_Batches"]) -> tuple[Steps, ...]:
-    """One composition for each choice of what bounds the batches from below; none where all are exact."""
-    if all(found.below is None for found in batched):
-        return ()
-    apart = {id(step) for found in batched for step in (*found.noisy, *found.custom)}
-    noisy = tuple(step for step in above.noisy if id(step) not in apart)
-    custom = tuple(step for step in above.custom if id(step) not in apart)
-    options = [found.below or ((found.noisy, found.custom),) for found in batched]
-    compositions = []
-    for index in range(max(map(len, options))):
-        chosen = [option[min(index, len(option) - 1)] for option in options]
-        compositions.append(
-            Steps(
-                noisy + tuple(step for steps, _ in chosen for step in steps),
-                custom + tuple(step for _, steps in chosen for step in steps),
-                above.directions,
-            )
-        )
-    return tuple(compositions)
-
-
-# --- batches other than Poisson samples: docs/batches.md has the proofs
-
-_Choice = tuple[tuple[NoiseStep, ...], tuple[EnclosedStep, ...]]
-
-
-@dataclass(frozen=True)
-class _Batches:
-    """Steps that bound one batched mechanism from above, and those that bound it from below.
-
-    Attributes:
-        noisy: the noisy steps above.
-        custom: the others above.
-        below: choices of steps below; None where the steps above are exact.
-        charge: as in `Steps`.
-    """
-
-    noisy: tuple[NoiseStep, ...] = ()
-    custom: tuple[EnclosedStep, ...] = ()
-    below: tuple[_Choice, ...] | None = None
-    charge: float = 0.0
-
-
-@functools.singledispatch
-def _batches(step: Batched, times: int, adjacency: Adjacency) -> _Batches:
-    raise ValueError(
-        f"mechanism must be batches with an accountant, got {type(step).__name__}; FixedSizeSampled, "
-        "TruncatedPoisson, RandomAllocation and Shuffled have one"
-    )
-
-
-@_batches.register
-def _(step: TruncatedPoisson, times: int, adjacency: Adjacency) -> _Batches:
-    plain = steps_of(Composed(PoissonSampled(step.mechanism, step.rate), times=times), adjacency)
-    records = step.population + (adjacency is not Adjacency.REPLACE)
-    return _Batches(
-        plain.noisy, plain.custom, None, times * binomial_tail(records, step.rate, step.largest_batch)
-    )
-
-
-def binomial_tail(count: int, rate: float, most: int) -> float:
-    """An upper bound of the probability that of `count` independent events of probability `rate` more than
-    `most` happen: the terms one by one, and beyond the last a geometric series."""
-    if most >= count:
-        return 0.0
-    if rate == 1.0 or most < rate * count:
-        return 1.0
-    k = np.arange(most + 1, min(count, most + _TERMS) + 1, dtype=float)
-    sizes = [gammaln(count + 1.0), gammaln(k + 1.0), gammaln(count - k + 1.0)]
-    log_term = sizes[0] - sizes[1] - sizes[2] + k * math.log(rate) + (count - k) * math.log1p(-rate)
-    slip = 64.0 * UNIT_ROUNDOFF * (sizes[0] + 1.0 + count * abs(math.log(rate)))  # every term is that good
-    ratio = (count - k[-1]) / (k[-1] + 1.0) * rate / (1.0 - rate)
-    rest = ratio / (1.0 - ratio) * math.exp(log_term[-1]) if ratio < 1.0 else math.inf
-    return min((float(np.exp(log_term).sum()) + rest) * math.exp(min(slip + 1e-9, 1.0)) + 1e-300, 1.0)
-
-
-@_batches.register
-def _(step: FixedSizeSampled, times: int, adjacency: Adjacency) -> _Batches:
-    if step.replacement:
-        return _with_replacement(step, times, adjacency)
-    replaced = _replacement(step.mechanism, step.rate, times, "FixedSizeSampled")
-    if adjacency is not Adjacency.REPLACE:
-        if step.sample_size == step.population:
-            raise ValueError(
-                f"sample_size must be less than population, {step.population}, where neighbours have one "
-                f"record less, got {step.sample_size}: they could not fill the batch; ask for the adjacency "
-                "'replace'"
-            )
-        return _one(replaced)
-    if step.sample_size == step.population:
-        return _one(replaced)
-    directions = (Adjacency.REMOVE, Adjacency.ADD)
-    below = tuple(_choice(replace(replaced, seen=direction)) for direction in directions)
-    if isinstance(replaced, NoiseStep) and isinstance(step.mechanism, AdditiveNoise):
-        below += (_choice(NoiseStep(step.mechanism, step.rate, times, Adjacency.REPLACE)),)
-    return _Batches(custom=(EitherWayStep(replaced),), below=below)
-
-
-def _one(step: NoiseStep | CellStep) -> _Batches:
-    return _Batches(*_choice(step))
-
-
-def _choice(step: "NoiseStep | EnclosedStep") -> _Choice:
-    return ((step,), ()) if isinstance(step, NoiseStep) else ((), (step,))
-
-
-def _replacement(
-    release: AdditiveNoise | CustomMechanism, rate: float, times: int, kind: str
-) -> NoiseStep | CellStep:
-    """One record in place of another with probability `rate`: the pair ((1 - rate) Q + rate P, Q), with P and
-    Q the two laws of a replacement without sampling."""
-    if not isinstance(release, AdditiveNoise):
-        return CellStep(_resolved_cells(release, 1.0, times, Adjacency.REPLACE).release, rate, times)
-    if release.shift is not None:
-        raise ValueError(
-            f"mechanism of {kind} must be given by its sensitivity, got a known shift: how far two records "
-            "are apart is not known; give norm and dimension in place of shift"
-        )
-    twice = _resolved(release, 1.0, Adjacency.REPLACE)
-    check_covered(twice, rate, Adjacency.REMOVE)
-    return NoiseStep(twice, rate, times)
-
-
-@dataclass(frozen=True)
-class EitherWayStep:
-    """The smallest pair that dominates a sampled replacement in both orders (`curves.either_way`)."""
-
-    step: NoiseStep | CellStep
-
-    @property
-    def times(self) -> int:
-        """How often."""
-        return self.step.times
-
-    def enclosed(self, direction: Adjacency) -> Enclosed:
-        """The pair as discrete ones; nothing is said from below."""
-        if isinstance(self.step, CellStep):
-            above = self.step.enclosed(Adjacency.REMOVE).above
-        else:
-            above = _atoms_above(_single_pair(self.step, Adjacency.REMOVE))
-        found = either_way(above)
-        return Enclosed(found, found, self.times)
-
-
-@lru_cache(maxsize=16)
-def _atoms_above(pair: ShiftPair) -> Atoms:
-    """The loss of a pair above a sampled one, from loss 0 on."""
-    scale = math.log1p(pair.rate) / 64.0
-    top = min(pair.supremum, float(pair.loss(np.array(pair.up + _DEEP ** (1.0 / pair.beta)))))
-    count = math.asinh(top / scale) / _FINENESS
-    loss = scale * np.sinh(np.arange(math.ceil(count)) * _FINENESS)
-    return curve_of(pair, np.append(loss[loss < top], top)).above()
-
-
-def _single_pair(step: NoiseStep, direction: Adjacency) -> ShiftPair:
-    """The one pair that dominates a step.
-
-    Raises:
-        NoDominatingPairError: it takes several, or none is known.
-    """
-    found = step.pairs(direction)
-    if len(found) > 1 or found[0][1] > 1:
-        raise NoDominatingPairError(
-            "the noise must be that of a number, of norm 1, or of beta = 2, where batches are not Poisson "
-            f"samples, got a vector of norm={step.noise.norm} whose worst shift moves several coordinates"
-        )
-    return found[0][0]
-
-
-def _with_replacement(step: FixedSizeSampled, times: int, adjacency: Adjacency) -> _Batches:
-    raise NotImplementedError
-
-
-def _resolved(release: AdditiveNoise, rate: float, adjacency: Adjacency) -> AdditiveNoise:
+def resolved(release: AdditiveNoise, rate: float, adjacency: Adjacency) -> AdditiveNoise:
     if adjacency is not Adjacency.REPLACE or rate < 1.0 or release.shift is not None:
         return release
     return replace(release, sensitivity=2.0 * release.sensitivity)
 
 
-def _resolved_cells(release: CustomMechanism, rate: float, times: int, adjacency: Adjacency) -> CellStep:
+def resolved_cells(release: CustomMechanism, rate: float, times: int, adjacency: Adjacency) -> CellStep:
     if adjacency is not Adjacency.REPLACE:
         return CellStep(release, rate, times)
     if not isinstance(release, Replaceable):

@@ -3,7 +3,7 @@
 
 A pair (P, Q) is known by its curve D(x) = E_Q[(P/Q - x)_+], convex and non-increasing, with D(0) = 1 and
 D(x) >= 1 - x. A pair with the larger curve stays larger under composition. Here D is known at losses
-t_0 < ... < t_n, one of them 0, up to certified errors: as D itself from loss 0 on, and as the far side
+t_0 < ... < t_n, up to certified errors: as D itself from loss 0 on, and as the far side
 F(x) = D(x) - (1 - x) before it, x = e^t, where that is the small number.
 
 Above. The chords of values that are too high form a curve that is too high, and so does their lower convex
@@ -31,8 +31,7 @@ from ggdp.privacy_loss.cells import Atoms
 from ggdp.privacy_loss.hockey_stick import hockey_stick
 from ggdp.privacy_loss.shift_pair import ShiftPair
 
-_ROUNDS = 200
-_LARGE = 700.0
+_ROUNDS = 40
 
 
 @dataclass(frozen=True)
@@ -57,12 +56,13 @@ class Curve:
 
     def above(self) -> Atoms:
         """The loss of a pair whose curve lies above."""
-        mass = self._hull(self.high)
+        corner, mass = self._hull(self.high)
         infinite = float(self.high[-1])
-        built = self._rebuilt(mass, infinite)
-        factor = max(float(np.max(self._whole(self.high) / built)), 1.0 / self._start(mass, infinite), 1.0)
-        factor *= 1.0 + (8.0 * len(mass) + 64.0) * UNIT_ROUNDOFF
-        return Atoms(self.loss, factor * mass * np.exp(self.loss), factor * infinite)
+        built, wanted = self._rebuilt(mass, infinite)[corner], self._whole(self.high)[corner]
+        known = wanted > 0.0
+        factor = max(float(np.max(wanted[known] / built[known])), 1.0 / self._start(mass, infinite), 1.0)
+        factor *= 1.0 + self._slip
+        return self._atoms(factor * mass, factor * infinite)
 
     def below(self) -> Atoms:
         """The loss of a pair whose curve lies below.
@@ -71,14 +71,25 @@ class Curve:
             CannotCertifyError: the values are too uncertain to say more than nothing.
         """
         low = self._lowered()
-        mass = self._hull(low)
-        built, wanted = self._rebuilt(mass, 0.0), self._whole(low)
+        corner, mass = self._hull(low)
+        wanted = self._whole(low)[corner]
         known = wanted > 0.0
-        if not np.any(known) or np.any(built[~known] > 0.0):
+        if not known[0]:
             raise CannotCertifyError("the curve is not known well enough for a law below it")
+        mass[corner[int(np.argmin(known))] + 1 :] = 0.0  # the law ends where the curve first is 0
+        built = self._rebuilt(mass, 0.0)[corner]
         factor = max(float(np.max(built[known] / wanted[known])), self._start(mass, 0.0), 1.0)
-        factor *= 1.0 + (8.0 * len(mass) + 64.0) * UNIT_ROUNDOFF
-        return Atoms(self.loss, mass * np.exp(self.loss) / factor, 0.0)
+        factor *= 1.0 + self._slip
+        return self._atoms(mass / factor, 0.0)
+
+    def _atoms(self, mass: Array, infinite: float) -> Atoms:
+        kept = mass > 0.0
+        return Atoms(self.loss[kept], mass[kept] * np.exp(self.loss[kept]), infinite)
+
+    @property
+    def _slip(self) -> float:
+        """What sums of as many terms as there are points may be off by, relative."""
+        return 8.0 * len(self.loss) * float(np.finfo(np.longdouble).eps) + 64.0 * UNIT_ROUNDOFF
 
     @property
     def _place(self) -> Array:
@@ -92,53 +103,76 @@ class Curve:
         """D itself everywhere."""
         return values + np.where(self.loss < 0.0, -np.expm1(self.loss), 0.0)
 
-    def _hull(self, values: Array) -> Array:
-        """Q-masses at the corners of the lower convex hull of the points."""
-        place, turn = self._place, self.turn
+    def _hull(self, values: Array) -> tuple[Array, Array]:
+        """The corners of the lower convex hull of the points, and the Q-masses of all points."""
         kept = np.arange(len(values))
-        for _ in range(_ROUNDS):
-            at = place[kept]
-            width = at[:-1] * np.expm1(np.diff(self.loss[kept]))
-            slope = np.diff(values[kept]) / width
-            slope = np.concatenate([values[kept[:1]] / at[:1], slope, [0.0]])
-            if kept[0] >= turn:  # nothing kept on the far side: the chord from x = 0 is one of D - (1 - x)
-                slope[0] = (values[kept[0]] + np.expm1(self.loss[kept[0]])) / at[0]
-            mass = np.diff(slope)
-            # the two forms differ in slope by one
-            middle = int(np.searchsorted(kept, turn))
-            if middle == 0 or kept[middle] == turn:
-                mass[middle] += 1.0
-            else:  # the turn is no corner: the chord across it joins two forms
-                across = values[kept[middle]] + np.expm1(self.loss[kept[middle]]) - values[kept[middle - 1]]
-                joined = across / width[middle - 1]
-                mass[middle - 1] += joined - slope[middle]
-                mass[middle] += slope[middle] - (joined - 1.0)
-            bad = mass < 0.0
-            if not bad.any():
+        for _ in range(_ROUNDS):  # a point above the chord of its neighbours is no corner
+            mass = self._growth(values, kept)
+            if not np.any(mass < 0.0):
                 break
-            kept = kept[~bad]
+            kept = kept[mass >= 0.0]
         else:
-            raise CannotCertifyError("the curve is too uneven")
+            kept = self._wrapped(values, kept)
+            mass = np.maximum(self._growth(values, kept), 0.0)
         found = np.zeros(len(values))
         found[kept] = mass
-        return found
+        return kept, found
+
+    def _growth(self, values: Array, kept: Array) -> Array:
+        """By how much the slope of the curve through some of the points grows at each."""
+        turn, at = self.turn, self._place[kept]
+        width = at[:-1] * np.expm1(np.diff(self.loss[kept]))
+        slope = np.concatenate([values[kept[:1]] / at[:1], np.diff(values[kept]) / width, [0.0]])
+        if kept[0] >= turn:  # nothing on the far side: the chord from x = 0 is one of D - (1 - x)
+            slope[0] = (values[kept[0]] + np.expm1(self.loss[kept[0]])) / at[0]
+        mass = np.diff(slope)
+        middle = int(np.searchsorted(kept, turn))  # where the two forms meet, which differ in slope by one
+        if middle == 0 or (kept[middle] == turn and self.loss[turn] == 0.0):
+            mass[middle] += 1.0
+        else:  # loss 0 is no corner: the chord across it joins two forms
+            across = values[kept[middle]] + np.expm1(self.loss[kept[middle]]) - values[kept[middle - 1]]
+            joined = across / width[middle - 1]
+            mass[middle - 1] += joined - slope[middle]
+            mass[middle] += slope[middle] - (joined - 1.0)
+        return np.asarray(mass)
+
+    def _wrapped(self, values: Array, kept: Array) -> Array:
+        """The corners one by one, where dropping points takes too many rounds."""
+        loss, place, far = self.loss.tolist(), self._place.tolist(), (self.loss < 0.0).tolist()
+        moved = np.expm1(self.loss).tolist()
+        listed = values.tolist()
+
+        def slope(i: int, j: int) -> float:
+            width = place[i] * math.expm1(loss[j] - loss[i])
+            if far[i] and not far[j]:
+                return float((listed[j] + moved[j] - listed[i]) / width) - 1.0
+            return float((listed[j] - listed[i]) / width) - (1.0 if far[i] else 0.0)
+
+        corners: list[int] = []
+        for point in kept.tolist():
+            while len(corners) > 1 and slope(corners[-2], corners[-1]) >= slope(corners[-1], point):
+                corners.pop()
+            corners.append(point)
+        return np.array(corners)
 
     def _rebuilt(self, mass: Array, infinite: float) -> Array:
         """The curve of given Q-masses, at the points, by sums of positive terms."""
-        beyond = np.cumsum(mass[::-1])[::-1]  # at a point and beyond it
+        beyond = np.cumsum(mass[::-1].astype(np.longdouble))[::-1]  # at a point and beyond it
         rise = np.append(self._steps() * beyond[1:], infinite)
-        return np.asarray(np.cumsum(rise[::-1])[::-1])
+        return np.asarray(np.cumsum(rise[::-1])[::-1], dtype=float)
 
     def _start(self, mass: Array, infinite: float) -> float:
         """The curve of given Q-masses at x = 0."""
-        return float(mass @ self._place) + infinite
+        return math.fsum(mass * self._place) + infinite
 
     def _lowered(self) -> Array:
         width = self._steps()
         least, most = np.empty(len(width) + 2), np.empty(len(width) + 2)  # slopes, one more cell at each end
         tilt = np.where(self.loss[:-1] < 0.0, 1.0, 0.0)
-        least[1:-1] = (self.low[1:] - self.high[:-1]) / width - tilt
-        most[1:-1] = (self.high[1:] - self.low[:-1]) / width - tilt
+        # both ends of the cell across loss 0 in the form of the far side
+        across = np.where((self.loss[:-1] < 0.0) & (self.loss[1:] > 0.0), np.expm1(self.loss[1:]), 0.0)
+        least[1:-1] = (self.low[1:] + across - self.high[:-1]) / width - tilt
+        most[1:-1] = (self.high[1:] + across - self.low[:-1]) / width - tilt
         least[0], most[0] = -1.0, 0.0
         least[-1], most[-1] = 0.0, 0.0
         growth = np.maximum(np.minimum(most[2:], 0.0) - np.maximum(least[:-2], -1.0), 0.0)
