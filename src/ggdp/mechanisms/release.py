@@ -14,7 +14,8 @@ from ggdp.distributions.generalized_gaussian import Rng
 from ggdp.distributions.numpy_sampler import word_source
 from ggdp.mechanisms import tables
 from ggdp.mechanisms.additive_noise import AdditiveNoise
-from ggdp.mechanisms.composed import Composed, PoissonSampled
+from ggdp.mechanisms.batches import PoissonSampled
+from ggdp.mechanisms.composed import Composed
 from ggdp.mechanisms.grid_noise import GridNoise, multiples_below
 from ggdp.mechanisms.spherical_noise import SphericalNoise
 

@@ -94,6 +94,11 @@ def fit(
                 raise ValueError(f"evaluate must be given with {name}, got {name}={count} and no score")
     if resume and checkpoint is None:
         raise ValueError("checkpoint must be given with resume, got None")
+    if average is not None and private.is_sharded:
+        raise ValueError(
+            f"average must be left out of a run whose model is sharded, got {average}: such a model cannot "
+            "be copied"
+        )
     averaged = None if average is None else WeightAverage(private.model, private.optimizer, average)
     own = {"scheduler": scheduler, "average": averaged}
     kept = {**(keep or {}), **{name: each for name, each in own.items() if each is not None}}
@@ -160,6 +165,7 @@ class _Run:
             self._keeper = keeper = Keeper(files, save_every, self._now)
             if not exists:
                 private.group.from_leader(keeper.begin)
+                self.save()
             if private.group.is_leader:
                 private.optimizer.before_release = keeper.before_step
             try:
@@ -196,7 +202,14 @@ class _Run:
             # A run under audit has canaries in its batches, which the loss does not see.
             is_first = self._private.gradients.steps == 0 and isinstance(loader, PoissonBatches)
             steps = end - self._private.optimizer.steps
-            take_steps(self._private, steps, self._loss, make_views=self._make_views, rehearses=is_first)
+            take_steps(
+                self._private,
+                steps,
+                self._loss,
+                make_views=self._make_views,
+                rehearses=is_first,
+                after_part=self._save_if_due if self._private.is_sharded and self._keeper else None,
+            )
         except BudgetExceededError:
             return "budget"
         return self._end_of_plan
@@ -204,13 +217,25 @@ class _Run:
     def save(self) -> None:
         """Write down where the run stands, if it is kept."""
         if self._keeper is not None:
-            self._private.group.from_leader(self._keeper.save)
+            self._by_all_who_must(self._keeper.save)
+
+    def _save_if_due(self) -> None:
+        """Have all processes of a sharded run save it when process 0 says so."""
+        due = self._keeper is not None and self._keeper.is_due
+        if self._private.group.leaders(float(due), _device(self._private.model)):
+            self.save()
+
+    def _by_all_who_must(self, write: Callable[[], None]) -> None:
+        if self._private.is_sharded:
+            write()
+        else:
+            self._private.group.from_leader(write)
 
     def report(self) -> FitReport:
         """What `fit` returns; the run has ended."""
         private = self._private
         if self._keeper is not None:
-            private.group.from_leader(self._keeper.finish)
+            self._by_all_who_must(self._keeper.finish)
         if self._keep_best and self._progress.best is not None:
             private.model.load_state_dict(self._progress.best)
         elif self._scored is not private.model:
@@ -257,6 +282,7 @@ def take_steps(
     *,
     make_views: Views | None = None,
     rehearses: bool = False,
+    after_part: Callable[[], None] | None = None,
 ) -> None:
     """Train for so many logical steps: the loop of `fit`.
 
@@ -266,6 +292,7 @@ def take_steps(
         loss: see `fit`.
         make_views: see `fit`.
         rehearses: whether the first batch with two examples goes through `Private.check`, loss and all.
+        after_part: called after every part of a batch.
 
     Raises:
         SelfCheckError: the loss of an example depends on other examples.
@@ -290,7 +317,9 @@ def take_steps(
         optimizer.zero_grad()
         try:
             parts = [part.to(device, non_blocking=True) for part in batch]
-            if rehearses and len(parts[0]) > 1:
+            opened = private.data_loader.clock.open
+            shares = opened.least if private.is_sharded and opened is not None else len(parts[0])
+            if rehearses and shares > 1:  # in all processes of a sharded model, or in none
                 private.check(loss_of, *parts)
                 rehearses = False
             found = loss_of(*parts)
@@ -299,6 +328,8 @@ def take_steps(
             optimizer.tell_others(error)
             raise
         optimizer.step()
+        if after_part is not None:
+            after_part()
 
 
 def accuracy_on(dataset: TensorDataset, *, batch_size: int = 4096) -> Score:
@@ -325,7 +356,10 @@ def _steps_lost(private: Private) -> int:
     recorded, plan = private.accountant.mechanism, private.plan
     charged = dict(recorded.parts).get(plan.step, 0) if recorded is not None else 0
     alongside = dict(Composed(plan.alongside).parts).get(plan.step, 0) if plan.alongside else 0
-    return max(charged - alongside - private.optimizer.steps, 0)
+    taken = private.optimizer.steps
+    if plan.batches.steps_per_draw == 1:
+        return max(charged - alongside - taken, 0)
+    return max(charged - alongside - plan.draws(taken), 0) * plan.batches.steps_per_draw
 
 
 def is_tired(scores: Sequence[float], *, patience: int | None = None, declines: int | None = None) -> bool:

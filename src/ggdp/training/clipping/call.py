@@ -6,7 +6,7 @@ parameter's per-example gradient is known, and need not be written down to be me
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
@@ -188,6 +188,41 @@ class Measured:
             return self.call.weighted_sum(weights)
         sums = (torch.mv(matrix.t(), weights) for matrix in self.kept)
         return tuple(self.call.shaped(place, flat) for place, flat in enumerate(sums))
+
+
+class Weighed(NamedTuple):
+    """The calls of one pass by layer, the factors of its examples by layer, and what `ClippedSum` tells."""
+
+    layers: dict[int, list[Measured]]
+    weights: dict[int, Tensor]
+    norms: Tensor
+    num_zeroed: int
+
+    def sums(self, count: int) -> Iterator[Tensor | None]:
+        """The clipped sums of parameters 0 ... count - 1, each computed when its turn comes; None is zero."""
+        calls = {
+            slot: (measured, self.weights[layer])
+            for layer, group in self.layers.items()
+            for measured in group
+            for slot in measured.call.slots
+        }
+        waiting: dict[int, Tensor] = {}
+        for slot in range(count):
+            if slot in calls and slot not in waiting:
+                measured, weights = calls[slot]
+                with torch.no_grad(), torch.autocast(weights.device.type, enabled=False):
+                    found = measured.weighted_sum(weights)
+                waiting.update(zip(measured.call.slots, found, strict=True))
+            yield waiting.pop(slot, None)
+
+
+def weighted_sums(layers: dict[int, list[Measured]], weights: dict[int, Tensor]) -> dict[int, Tensor]:
+    """By parameter, the sum over examples of its layer's weight times gradient."""
+    sums: dict[int, Tensor] = {}
+    for layer, group in layers.items():
+        for measured in group:
+            sums.update(zip(measured.call.slots, measured.weighted_sum(weights[layer]), strict=True))
+    return sums
 
 
 def measure_all(calls: Sequence[AbstractCall], p: float, workspace: Workspace) -> list[Measured]:
