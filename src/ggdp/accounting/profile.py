@@ -6,6 +6,7 @@ mechanism --steps--> releases --privacy_loss--> pairs, cells or Renyi bounds --e
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Literal, overload
 
 from ggdp import arguments
@@ -110,6 +111,19 @@ class PrivacyProfile:
         if nearest < self._pure:
             return nearest, math.nextafter(nearest, math.inf)
         return min(nearest, math.nextafter(nearest, 0.0)) if nearest > self._pure else nearest, nearest
+
+    def epsilon_above(self, *, delta: float) -> float:
+        """The upper end of `epsilon` alone, at a delta of [0, 1); infinite where none is certified.
+
+        It is cheaper where other steps bound the mechanism from below, as for shuffled batches.
+        """
+        if delta == 0.0:
+            return self.largest_loss()[1]
+        cost = whole_cost(replace(self._steps, below=())) if self._steps.below else self._cost
+        try:
+            return cost.epsilon(_log_delta_argument(delta, None)).upper
+        except (CannotCertifyError, EpsilonTooLargeError):
+            return math.inf
 
     def exchanged(self) -> "PrivacyProfile":
         """The profile with the two laws exchanged: ADD for REMOVE and the reverse; others are their own."""

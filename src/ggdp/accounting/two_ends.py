@@ -7,6 +7,7 @@ P'(S) <= P(S) + c <= e^eps Q(S) + delta + c <= e^eps Q'(S) + delta + (1 + e^eps)
 at most that of the steps plus (1 + e^eps) c, and, the other way round, at least theirs minus as much.
 """
 
+import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from ggdp.accounting.bounds import Bounds
 from ggdp.accounting.engines.curve import too_large
 from ggdp.accounting.steps import Steps
 from ggdp.accounting.vectors.routes import Cost, cost_of
-from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
+from ggdp.errors import CannotCertifyError, EpsilonTooLargeError, NoDominatingPairError
 
 _TURNS = 60
 
@@ -24,8 +25,17 @@ def whole_cost(steps: Steps) -> Cost:
     """The cost of some steps, with all that bounds it from below and all that is charged."""
     cost = cost_of(replace(steps, below=(), charge=0.0))
     if steps.below:
-        cost = BetweenCost(cost, [cost_of(below) for below in steps.below])
+        cost = BetweenCost(cost, _costs_below(steps))
     return ChargedCost(cost, steps.charge) if steps.charge > 0.0 else cost
+
+
+def _costs_below(steps: Steps) -> list[Cost]:
+    """Of all that bounds from below what has a cost: of a vector without a known worst shift nothing has."""
+    found = []
+    for below in steps.below:
+        with contextlib.suppress(NoDominatingPairError):
+            found.append(cost_of(below))
+    return found
 
 
 @dataclass(frozen=True)
@@ -49,13 +59,13 @@ class BetweenCost:
 
     def delta(self, epsilon: float) -> Bounds:
         """Certified delta at epsilon."""
-        lower = max(cost.delta(epsilon).lower for cost in self.below)
+        lower = max((cost.delta(epsilon).lower for cost in self.below), default=0.0)
         return _joined(self.above.delta(epsilon), lower)
 
     def largest_loss(self) -> tuple[float, float]:
         """Bounds on the largest loss."""
         upper = self.above.largest_loss()[1]
-        return min(max(cost.largest_loss()[0] for cost in self.below), upper), upper
+        return min(max((cost.largest_loss()[0] for cost in self.below), default=0.0), upper), upper
 
 
 def _joined(above: Bounds, lower: float) -> Bounds:

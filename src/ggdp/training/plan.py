@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ggdp import arguments
-from ggdp.accounting import Accountant, Bounds, Estimate, epsilon
+from ggdp.accounting import Accountant, Bounds, Estimate, account, epsilon
 from ggdp.calibration import calibrate_scale
 from ggdp.distributions import GeneralizedGaussian
-from ggdp.mechanisms import AdditiveNoise, Composed, PoissonSampled
+from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, PoissonSampled
 from ggdp.mechanisms.batches import Sampling
 from ggdp.mechanisms.composed import Part, Step
 
@@ -37,6 +37,7 @@ class Plan:
         alongside: other releases on the same data that the ledger holds from the start.
         sampling: how batches are drawn where they are no Poisson samples; `rate` is then the share of the
             examples that a batch has on average.
+        adjacency: which training sets are neighbours.
 
     >>> plan = Plan(noise=GeneralizedGaussian(2.0, 2.83), clip_norm=1.0, norm=2.0, rate=0.01, steps=5000,
     ...     num_examples=60_000, dimension=25_000, delta=1e-6)
@@ -55,6 +56,7 @@ class Plan:
     max_epsilon: float | None = None
     alongside: tuple[Part, ...] = ()
     sampling: Sampling | None = None
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
 
     def __post_init__(self) -> None:
         arguments.real("clip_norm", self.clip_norm, above=0.0)
@@ -112,11 +114,17 @@ class Plan:
 
     def epsilon(self, steps: int | None = None) -> Bounds:
         """Certified epsilon at `delta`: exact for beta = 2 and for norm 1, by Renyi divergences elsewhere."""
-        return epsilon(self.mechanism(steps), delta=self.delta)
+        return epsilon(self.mechanism(steps), delta=self.delta, adjacency=self.adjacency)
+
+    def epsilon_above(self, steps: int | None = None) -> float:
+        """The upper end of `epsilon` alone, which is cheaper; infinite where none is certified."""
+        return account(self.mechanism(steps), adjacency=self.adjacency).epsilon_above(delta=self.delta)
 
     def one_coordinate_epsilon(self, steps: int | None = None) -> Estimate:
         """What the paper reports: as if one coordinate were the worst case, which is not proved."""
-        return epsilon(self.mechanism(steps), delta=self.delta, method="one-coordinate")
+        return epsilon(
+            self.mechanism(steps), delta=self.delta, adjacency=self.adjacency, method="one-coordinate"
+        )
 
     def ledger(self) -> Accountant:
         """A fresh accountant with the plan's budget, which has recorded everything alongside.
@@ -124,15 +132,21 @@ class Plan:
         Raises:
             ValueError: the accountant does not cover the steps of the plan, or the budget not one of them.
         """
-        Accountant().step(self.step)  # refused here, and not at the first step
+        account(self.mechanism(1), adjacency=self.adjacency)  # refused here, and not at the first step
         budgeted = self.max_epsilon is not None
-        accountant = Accountant(epsilon=self.max_epsilon, delta=self.delta if budgeted else None)
+        accountant = Accountant(
+            epsilon=self.max_epsilon, delta=self.delta if budgeted else None, adjacency=self.adjacency
+        )
         for mechanism, count in self.alongside:
             accountant.step(mechanism, count)
-        if budgeted and not accountant.can_afford(self.step):
+        if not budgeted:
+            return accountant
+        if self.sampling is not None and accountant.can_afford(self.step, self.draws(self.steps)):
+            return accountant  # one certificate for the whole run, where each is dear
+        if not accountant.can_afford(self.step):
             raise ValueError(
                 f"max_epsilon = {self.max_epsilon} at delta = {self.delta:g} does not allow one step, which "
-                f"costs {self.epsilon(1).upper:.4g}; take more noise or a larger budget"
+                f"costs {self.epsilon_above(1):.4g}; take more noise or a larger budget"
             )
         return accountant
 
@@ -144,6 +158,7 @@ class Plan:
             **plain,
             "alongside": parts,
             "sampling": None if self.sampling is None else str(self.sampling),
+            "adjacency": str(self.adjacency),
         }
 
     @property
@@ -170,6 +185,7 @@ def plan_training(
     epochs: float | None = None,
     alongside: Sequence[Part] = (),
     sampling: Sampling | str | None = None,
+    adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
 ) -> Plan:
     """The plan that these choices describe; of each pair or triple that says the same thing, exactly one.
 
@@ -194,11 +210,15 @@ def plan_training(
         sampling: how batches are drawn: a `Sampling`, its text ("fixed-size:256/50000"), or the name of a
             kind alone ("fixed-size"), whose numbers then follow from rate or batch_size and num_examples.
             Poisson samples if left out.
+        adjacency: which training sets are neighbours: "add-remove", one example added or removed, or
+            "replace", one example in place of another.
 
     Raises:
         ValueError: an argument is missing, doubled or out of range, or the target cannot be met.
     """
     num_examples = arguments.whole("num_examples", num_examples)
+    arguments.one_of("adjacency", adjacency, [kind.value for kind in Adjacency])
+    neighbours = Adjacency(adjacency)
     drawn = _sampling(sampling, rate, batch_size, num_examples)
     rate = _rate(rate, batch_size, num_examples) if drawn is None else _share(drawn, num_examples)
     steps = _steps(steps, epochs, rate)
@@ -217,15 +237,17 @@ def plan_training(
         found = calibrate_scale(
             beta=given.beta, epsilon=target_epsilon, delta=delta, rate=rate, steps=steps,
             sensitivity=clip_norm, norm=norm if norm is not None else 2.0, dimension=dimension,
-            alongside=alongside,
+            alongside=alongside, adjacency=neighbours, tolerance=None if drawn is None else _START,
         )  # fmt: skip
         given, max_epsilon = found.noise, float(target_epsilon)
         if drawn is not None:
+            if drawn.kind in ("fixed-size", "with-replacement"):  # another example fills the empty place
+                given = GeneralizedGaussian(given.beta, 2.0 * given.scale)
             given = _calibrated(
                 lambda noise: Plan(
                     noise=noise, clip_norm=clip_norm, norm=2.0 if norm is None else norm, rate=rate,
                     steps=steps, num_examples=num_examples, dimension=dimension, delta=delta,
-                    alongside=tuple(alongside), sampling=drawn,
+                    alongside=tuple(alongside), sampling=drawn, adjacency=neighbours,
                 ),
                 given,
                 float(target_epsilon),
@@ -244,9 +266,13 @@ def plan_training(
         max_epsilon=max_epsilon,
         alongside=tuple(alongside),
         sampling=drawn,
+        adjacency=neighbours,
     )
 
 
+_CLOSE = 2e-3  # how far below the target a calibrated epsilon may lie, as a part of it
+_START = 1e-3  # how close the scale with Poisson samples is found, where it is only a start
+_MOST_BEYOND = 1e3  # of the least scale with batches that are not Poisson samples to that with Poisson samples
 _KINDS = ("poisson", "truncated-poisson", "fixed-size", "with-replacement", "allocation", "shuffled")
 
 
@@ -303,22 +329,36 @@ def _share(sampling: Sampling, num_examples: int) -> float:
 def _calibrated(
     plan_of: Callable[[GeneralizedGaussian], Plan], start: GeneralizedGaussian, target: float
 ) -> GeneralizedGaussian:
-    """The noise whose plan is certified to cost no more than the target, to one part in a thousand."""
+    """Noise whose plan is certified to cost no more than the target, and less than it by `_CLOSE` at most.
 
-    def fits(scale: float) -> bool:
-        return plan_of(GeneralizedGaussian(start.beta, scale)).epsilon().upper <= target
-
-    low, high = start.scale, start.scale
-    while not fits(high):
-        low, high = high, 1.5 * high
-        if high > 1e6 * start.scale:
-            raise ValueError(f"target_epsilon = {target} is not certified for any scale up to {high:.3g}")
-    while low == high or (low > 1e-6 * start.scale and fits(low)):
-        low, high = low / 1.5, low
-    while high > 1.001 * low:
+    An account of such batches takes up to a second, so that the search walks by the slope of log epsilon
+    against log scale, and asks for upper ends alone. What it returns was asked.
+    """
+    low, high, slope = start.scale / _MOST_BEYOND, start.scale * _MOST_BEYOND, -1.2
+    scale, seen = start.scale, (0.0, math.inf)
+    met: float | None = None
+    while high > low * (1.0 + _CLOSE):
+        upper = plan_of(GeneralizedGaussian(start.beta, scale)).epsilon_above()
+        here = math.log(scale), math.log(max(upper, 1e-300) / target) if upper < math.inf else math.inf
+        if upper <= target:
+            high = met = scale
+            if here[1] >= -_CLOSE:
+                break
+        else:
+            low = scale
+        if math.isfinite(seen[1]) and math.isfinite(here[1]) and here[0] != seen[0]:
+            learnt = (here[1] - seen[1]) / (here[0] - seen[0])
+            slope = learnt if learnt < -0.1 else slope
+        seen = here
+        wanted = here[0] - (here[1] + 0.5 * _CLOSE) / slope if math.isfinite(here[1]) else math.inf
         middle = math.sqrt(low * high)
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return GeneralizedGaussian(start.beta, high)
+        scale = math.exp(wanted) if math.log(low) < wanted < math.log(high) else middle
+    if met is None:
+        raise ValueError(
+            f"target_epsilon must be one that some noise is certified to meet, got {target}: a scale of "
+            f"{high:.3g} is not; take fewer steps or a larger target"
+        )
+    return GeneralizedGaussian(start.beta, met)
 
 
 def _rate(rate: float | None, batch_size: float | None, num_examples: int) -> float:

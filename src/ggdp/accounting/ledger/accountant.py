@@ -15,7 +15,7 @@ from ggdp.accounting.ledger.state import Budget, Counts, total_of
 from ggdp.accounting.profile import PrivacyProfile, account, checked_delta
 from ggdp.accounting.steps import steps_of
 from ggdp.accounting.vectors.explicit_shifts import one_coordinate
-from ggdp.errors import BudgetExceededError, CannotCertifyError, EpsilonTooLargeError
+from ggdp.errors import BudgetExceededError
 from ggdp.mechanisms import Adjacency, Composed, Mechanism
 from ggdp.privacy_loss.dominating import MOST_TIMES
 from ggdp.search import largest_that_fits
@@ -360,13 +360,7 @@ class Accountant:
 
     def _epsilon_above(self, counts: Counts, delta: float) -> float:
         """A certified upper bound of epsilon; infinite where there is none."""
-        profile = account(Composed(counts.items()), adjacency=self._adjacency)
-        if delta == 0.0:
-            return profile.largest_loss()[1]
-        try:
-            return profile.epsilon(delta=delta).upper
-        except (CannotCertifyError, EpsilonTooLargeError):
-            return math.inf
+        return account(Composed(counts.items()), adjacency=self._adjacency).epsilon_above(delta=delta)
 
 
 def _below(counts: Counts, others: Counts) -> bool:
