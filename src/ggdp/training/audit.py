@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader
 
 from ggdp import arguments
 from ggdp.accounting import Bounds
+from ggdp.mechanisms.batches import Sampling
 from ggdp.search import arithmetic, halve
 from ggdp.training.canaries import CanaryStep, Floats, Recipe, Train
 from ggdp.training.plan import Plan
@@ -37,6 +38,7 @@ ASSUMES = {
 
 _CAUTION = 1e-6  # probabilities are computed to about 1e-10; each is moved by this share to the safe side
 _FEWEST_GUESSES = 10
+_ALONE = ("poisson", "allocation")  # batches in which every example is drawn without regard to others
 _FIRST = 0.3  # share of the canaries or runs that choose the test; the others count
 _THRESHOLDS = np.linspace(0.005, 0.995, 100)
 _MOST_EPSILON = 200.0
@@ -144,6 +146,13 @@ def audit(
     if generator is not None:
         arguments.instance("generator", generator, torch.Generator)
     recipe = Recipe(model, optimizer, data_loader, settings, train)
+    kind = _kind(settings.get("sampling"))
+    if method == "independent-canaries" and kind not in _ALONE:
+        raise ValueError(
+            f"method must be 'one-run' or 'repeated-runs' where sampling is {kind!r}, got "
+            "'independent-canaries': in such batches an example takes the place of another, so that canaries "
+            "are not experiments of their own"
+        )
     coins = np.random.default_rng(_seed(generator))
     attacked = _repeated if method == "repeated-runs" else _at_once
     private, included, scores = attacked(recipe, num_canaries, coins, generator)
@@ -163,6 +172,10 @@ def audit(
         included=included,
         scores=found.scores,
     )
+
+
+def _kind(sampling: Sampling | str | None) -> str:
+    return "poisson" if sampling is None else str(sampling).partition(":")[0]
 
 
 def _seed(generator: torch.Generator | None) -> int | None:
@@ -203,11 +216,12 @@ def _repeated(
 
 
 class Adversary:
-    """Sees every step and collects evidence on each canary, as log likelihood ratios of three suspicions.
+    """Sees every step and collects evidence on each canary, as log likelihood ratios of some suspicions.
 
     With its canary in the training set, a noisy sum is shifted by clip_norm whenever the canary is in the
     batch, which happens with probability `rate`: in every step anew, as the plan says; or for two steps at a
     time; or for all steps at once, where a batch is used again. The last two find what the first would miss.
+    Where an epoch is one draw, the canary is in one of its steps, whichever: that is a fourth.
     """
 
     def __init__(self, num_canaries: int) -> None:
@@ -215,6 +229,8 @@ class Adversary:
         self._apart, self._in_pairs = np.zeros(num_canaries), np.zeros(num_canaries)
         self._all, self._held = np.zeros(num_canaries), np.zeros(num_canaries)
         self._steps = 0
+        self._draw = self._in_draw = 0
+        self._by_epoch, self._epoch = np.zeros(num_canaries), np.full(num_canaries, -math.inf)
 
     def see(self, private: Private, step: CanaryStep) -> None:
         """Take in what one step released."""
@@ -227,6 +243,10 @@ class Adversary:
         self._all += loss
         self._held = self._held + loss
         self._steps += 1
+        if step.draw != self._draw:
+            self._by_epoch, self._in_draw = self._by_epoch + self._of_epoch(), 0
+            self._epoch, self._draw = np.full_like(self._epoch, -math.inf), step.draw
+        self._epoch, self._in_draw = np.logaddexp(self._epoch, loss), self._in_draw + 1
         if self._steps % 2 == 0:
             self._in_pairs += self._sampled(self._held)
             self._held = np.zeros_like(self._held)
@@ -235,7 +255,14 @@ class Adversary:
     def scores(self) -> Floats:
         """A row for each suspicion that differs from those before it, a column for each canary."""
         last: Floats | float = self._sampled(self._held) if self._steps % 2 else 0.0
-        return np.stack([self._apart, self._in_pairs + last, self._sampled(self._all)][: max(1, self._steps)])
+        rows = [self._apart, self._in_pairs + last, self._sampled(self._all)][: max(1, self._steps)]
+        if self._plan is not None and self._plan.batches.steps_per_draw > 1:
+            rows.append(self._by_epoch + self._of_epoch())
+        return np.stack(rows)
+
+    def _of_epoch(self) -> Floats:
+        """log of the mean likelihood ratio over the steps of the present epoch that were seen."""
+        return self._epoch - math.log(self._in_draw) if self._in_draw else np.zeros_like(self._epoch)
 
     def _sampled(self, loss: Floats) -> Floats:
         rate = 1.0 if self._plan is None else self._plan.rate

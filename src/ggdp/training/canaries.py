@@ -25,7 +25,9 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 from ggdp import arguments
 from ggdp.distributions import GeneralizedGaussian
 from ggdp.errors import BudgetExceededError
+from ggdp.mechanisms.batches import Sampling
 from ggdp.training.fit import take_steps
+from ggdp.training.plan import sampling_of
 from ggdp.training.poisson_batches import check_loader
 from ggdp.training.private import Private, make_private
 
@@ -35,6 +37,7 @@ Choice = NDArray[np.int64]
 
 _PUSH = 64.0  # a canary's gradient before clipping, in units of clip_norm: a clip that fails is seen to fail
 NO_CANARY = -1
+_BLANK = -2  # stands in the place of a canary that is not in the training set, and contributes nothing
 _CANARIES = "canaries.weight"
 
 
@@ -46,14 +49,18 @@ class CanaryStep:
         means: by name of the model's parameter, the noisy sum of clipped gradients over the expected batch
             size.
         canaries: the noisy sums of the canaries' own weights.
-        drawn: which canaries were in the batch.
+        drawn: which canaries were in the batch, each as often as it was drawn.
         num_examples: how many other examples were in it.
+        size: how many rows it had, those in place of canaries left out included.
+        draw: which draw of the sampler it belongs to.
     """
 
     means: dict[str, Tensor]
     canaries: Floats
     drawn: Choice
     num_examples: int
+    size: int
+    draw: int
 
 
 @dataclass(frozen=True)
@@ -106,16 +113,15 @@ class Recipe:
         audited = CanaryModel(model, num_canaries, self._push, self._batch_dim, loudness=loudness)
         optimizer.add_param_group({"params": list(audited.canaries.parameters())})
         loader = self.data_loader
-        dataset, collate = with_canaries(loader.dataset, included, loader.collate_fn)
-        size = self.settings.get("num_examples")  # public, and the same whatever the coins
-        size = len(loader.dataset) if size is None else size  # type: ignore[arg-type]
+        settings, rows = self._sized(num_canaries, included)
+        dataset, collate = with_canaries(loader.dataset, rows, loader.collate_fn)
         private = make_private(
             audited,
             optimizer,
             DataLoader(
                 dataset, batch_size=loader.batch_size, collate_fn=collate, num_workers=loader.num_workers
             ),
-            **{**self.settings, "num_examples": size, "generator": generator},
+            **{**settings, "generator": generator},
         )
         marking = _Marking(audited, self._batch_dim)
         seen = _CanaryLoader(private.data_loader, marking)
@@ -129,6 +135,26 @@ class Recipe:
                 "none; loop over the data_loader and call optimizer.step()"
             )
         return private
+
+    def _sized(self, num_canaries: int, included: Choice) -> tuple[dict[str, Any], Choice]:
+        """The settings of a run with canaries, and the rows that are added to the training set.
+
+        Poisson samples keep their rate, and canaries that are not included are not there. Other batches are
+        drawn from a number of examples that the accountant knows: they keep their share of the examples, and
+        a row without a gradient stands in the place of a canary that is not included.
+        """
+        size, settings = len(self.data_loader.dataset), dict(self.settings)  # type: ignore[arg-type]
+        rate, batch_size = settings.get("rate"), settings.get("batch_size")
+        if rate is None and batch_size is None and ":" not in str(settings.get("sampling")):
+            batch_size = self.data_loader.batch_size
+        drawn = sampling_of(settings.get("sampling"), rate, batch_size, size)
+        if drawn is None:
+            public = settings.get("num_examples")  # the same whatever the coins
+            return {**settings, "num_examples": size if public is None else public}, included
+        kept = {name: value for name, value in settings.items() if name not in ("rate", "batch_size")}
+        rows = np.full(num_canaries, _BLANK)
+        rows[included] = included
+        return {**kept, "sampling": _grown(drawn, size, size + num_canaries)}, rows
 
     def with_settings(self, *, noise: GeneralizedGaussian, **settings: Any) -> "Recipe":
         """The same with this noise, without a budget, and with other settings of the sampler."""
@@ -144,6 +170,16 @@ class Recipe:
     @property
     def _batch_dim(self) -> int:
         return 0 if self.settings.get("batch_first", True) else 1
+
+
+def _grown(sampling: Sampling, before: int, now: int) -> Sampling:
+    """The same share of so many more examples."""
+    first, *more = sampling.numbers
+    if sampling.kind in ("fixed-size", "with-replacement"):
+        return Sampling(sampling.kind, (max(1, round(first * now / before)), now))
+    if sampling.kind == "truncated-poisson":
+        return Sampling(sampling.kind, (first, round(more[0] * now / before), now))
+    return sampling
 
 
 class Enough(Exception):
@@ -183,7 +219,7 @@ class CanaryModel(nn.Module):
         ]
         if not where:
             return output
-        is_canary = rows.flatten() != NO_CANARY
+        is_canary, is_there = rows.flatten() != NO_CANARY, rows.flatten() >= 0
         for place in where:
             shape = tuple(leaves[place].shape)
             if len(shape) <= self._dim or shape[self._dim] != len(is_canary):
@@ -195,7 +231,7 @@ class CanaryModel(nn.Module):
         for number, place in enumerate(where):
             push = self._push if number == 0 else 0.0
             leaves[place] = _Push.apply(  # type: ignore[no-untyped-call]
-                leaves[place], pushed, is_canary, push, self._loudness, self._dim
+                leaves[place], pushed, is_canary, is_there, push, self._loudness, self._dim
             )
         return pytree.tree_unflatten(leaves, spec)
 
@@ -220,34 +256,41 @@ class _Push(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, output: Tensor, pushed: Tensor, is_canary: Tensor, push: float, loudness: float, dim: int
+        ctx: Any,
+        output: Tensor,
+        pushed: Tensor,
+        is_canary: Tensor,
+        is_there: Tensor,
+        push: float,
+        loudness: float,
+        dim: int,
     ) -> Tensor:
-        ctx.save_for_backward(is_canary)
+        ctx.save_for_backward(is_canary, is_there)
         ctx.push, ctx.loudness, ctx.dim, ctx.dtype = push, loudness, dim, pushed.dtype
         return output.view_as(output)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor | None, ...]:
         (cotangent,) = cotangents
-        (is_canary,) = ctx.saved_tensors
+        is_canary, is_there = ctx.saved_tensors
         shape = [1] * cotangent.dim()
         shape[ctx.dim] = len(is_canary)
         nothing = torch.zeros_like(cotangent)
         # Not a product with 0: a loss that does not matter here may be infinite.
         others = cotangent * ctx.loudness if ctx.loudness else nothing
         kept = torch.where(is_canary.view(shape), nothing, others)
-        return kept, is_canary.to(ctx.dtype) * ctx.push, None, None, None, None
+        return kept, is_there.to(ctx.dtype) * ctx.push, None, None, None, None, None
 
 
 def with_canaries(
-    dataset: Dataset[Any], included: Choice, collate: Callable[[list[Any]], Any] | None
+    dataset: Dataset[Any], added: Choice, collate: Callable[[list[Any]], Any] | None
 ) -> tuple[Dataset[Any], Callable[[list[Any]], Any] | None]:
-    """The dataset followed by the included canaries; batches also say which canary each row is.
+    """The dataset followed by the rows added, canaries by their numbers; batches also say which canary each row is.
 
     A canary carries the input of the first example, which the layer above makes irrelevant.
     """
-    size, count = len(dataset), len(included)  # type: ignore[arg-type]
-    rows = torch.cat([torch.full((size,), NO_CANARY), torch.from_numpy(included)])
+    size, count = len(dataset), len(added)  # type: ignore[arg-type]
+    rows = torch.cat([torch.full((size,), NO_CANARY), torch.from_numpy(added)])
     if type(dataset) is TensorDataset and collate in (None, default_collate):
         carried = [
             torch.cat([tensor, tensor[:1].expand(count, *tensor.shape[1:])]) for tensor in dataset.tensors
@@ -320,8 +363,8 @@ def _watch(
             loader.drawn.clear()
             own = means.pop(_CANARIES).flatten().double().cpu().numpy() * private.plan.expected_batch_size
             inside = {name.removeprefix("model."): mean for name, mean in means.items()}
-            canaries = drawn[drawn != NO_CANARY]
-            on_step(private, CanaryStep(inside, own, canaries, len(drawn) - len(canaries)))
+            others = int((drawn == NO_CANARY).sum())
+            on_step(private, CanaryStep(inside, own, drawn[drawn >= 0], others, len(drawn), self.draw))
         return result
 
     optimizer.step = MethodType(watched, optimizer)  # type: ignore[method-assign]

@@ -101,7 +101,8 @@ def check_noise(
     Tested are: the law of the noise, over all parameters and for each of them (Kolmogorov-Smirnov, by the
     inequality of Dvoretzky, Kiefer, Wolfowitz and Massart); its scale; its tails and its largest value;
     values without noise; the same noise in two steps or in two parameters; the size of a clipped canary; how
-    often canaries are drawn, and whether a batch is drawn twice; and, in two more short runs, the size of
+    often canaries are drawn, whether a batch is drawn twice, and the sizes of batches that are not Poisson
+    samples, each against the law of `sampling`; and, in two more short runs, the size of
     your own examples' gradients when they are clipped. Every p-value is bounded for the sample at hand, not
     in the limit.
 
@@ -167,23 +168,89 @@ def _tests(
     yield _reused_between_steps(by_name)
     yield _reused_between_parameters(by_name)
     if clipped:
-        present = np.concatenate([step.canaries[step.drawn] for step in steps]) - plan.clip_norm
-        margin = slack + _CLIP_MARGIN * plan.clip_norm * math.exp(float(law.logpdf(0.0)))
+        often = [np.bincount(step.drawn, minlength=num_canaries) for step in steps]
+        present = np.concatenate(
+            [(step.canaries - count * plan.clip_norm)[count > 0] for step, count in zip(steps, often, strict=True)]
+        )
+        most = max(int(count.max(initial=0)) for count in often)
+        margin = slack + most * _CLIP_MARGIN * plan.clip_norm * math.exp(float(law.logpdf(0.0)))
         yield LawTest("clipped canaries", _law_p_value(present, law, margin), f"{len(present)} canaries")
-    drawn = sum(len(step.drawn) for step in steps)
-    yield LawTest(
-        "sampling rate",
-        _binomial_p_value(drawn, num_canaries * len(steps), plan.rate),
-        f"{drawn} draws of {num_canaries} canaries in {len(steps)} steps, rate {plan.rate:g}",
-    )
+    yield _sampling_rate(plan, steps, num_canaries)
+    yield _drawn_anew(plan, steps)
+    if plan.batches.kind != "poisson":
+        yield _batch_sizes(plan, steps)
+
+
+def _sampling_rate(plan: Plan, steps: list[CanaryStep], num_canaries: int) -> LawTest:
+    """How often canaries are drawn.
+
+    Poisson draws and those with replacement are independent. Given the sizes of the batches, the others are
+    negatively associated, and their moments at most those of independent draws (Hoeffding 1963, theorem 4;
+    Joag-Dev and Proschan 1983).
+    """
+    drawn, tries, rate = sum(len(step.drawn) for step in steps), num_canaries * len(steps), plan.rate
+    kind = plan.batches.kind
+    if kind == "poisson":
+        p_value = _binomial_p_value(drawn, tries, rate)
+    elif kind == "with-replacement":
+        p_value = _binomial_p_value(drawn, sum(step.size for step in steps), num_canaries / plan.num_examples)
+    else:
+        if kind != "allocation":
+            rate = sum(step.size for step in steps) / (plan.num_examples * len(steps))
+        p_value = _chernoff_p_value(drawn, tries, rate)
+    told = f"{drawn} draws of {num_canaries} canaries in {len(steps)} steps, rate {rate:g}"
+    return LawTest("sampling rate", p_value, told)
+
+
+def _drawn_anew(plan: Plan, steps: list[CanaryStep]) -> LawTest:
+    """Of the canaries in one step, how many are in the next one too: of the same epoch, or of another draw."""
     pairs = list(zip(steps[::2], steps[1::2], strict=False))
     again = sum(len(np.intersect1d(one.drawn, other.drawn)) for one, other in pairs)
-    chances = sum(len(one.drawn) for one, _ in pairs)
-    yield LawTest(
-        "batches drawn anew",
-        _binomial_p_value(again, chances, plan.rate),
-        f"{again} of {chances} drawn again",
+    counts = [len(np.unique(one.drawn)) for one, _ in pairs]
+    expected = sum(
+        count * _again_prob(plan, one, other) for count, (one, other) in zip(counts, pairs, strict=True)
     )
+    chances = sum(counts)
+    rate = expected / chances if chances else 0.0
+    found = (_binomial_p_value if plan.batches.kind == "poisson" else _chernoff_p_value)(again, chances, rate)
+    return LawTest("batches drawn anew", found, f"{again} of {chances} drawn again, expected {expected:.4g}")
+
+
+def _again_prob(plan: Plan, one: CanaryStep, other: CanaryStep) -> float:
+    """The probability that an example of one batch is in another."""
+    batches = plan.batches
+    if one.draw == other.draw and batches.kind in ("allocation", "shuffled"):
+        used = int(batches.numbers[0]) if batches.kind == "allocation" else 1
+        return (used - 1.0) / max(batches.steps_per_draw - 1.0, 1.0)
+    if batches.kind == "with-replacement":
+        return -math.expm1(other.size * math.log1p(-1.0 / plan.num_examples))
+    return plan.rate if batches.kind in ("poisson", "allocation") else other.size / plan.num_examples
+
+
+def _batch_sizes(plan: Plan, steps: list[CanaryStep]) -> LawTest:
+    """Sizes that are fixed, or bounded, and how often an epoch has every canary."""
+    batches, sizes = plan.batches, [step.size for step in steps]
+    total, told = sum(sizes), f"{min(sizes)} to {max(sizes)} examples"
+    if batches.kind in ("fixed-size", "with-replacement"):
+        p_value = float(set(sizes) == {int(batches.numbers[0])})
+    elif batches.kind == "truncated-poisson":
+        largest, tries = int(batches.numbers[1]), plan.num_examples * len(steps)
+        many = _upper_tail(total, tries, plan.rate)
+        few = 1.0 if max(sizes) >= largest else _lower_tail(total, tries, plan.rate)
+        p_value = min(1.0, 2.0 * min(many, few)) if max(sizes) <= largest else 0.0
+    else:
+        of_epoch: dict[int, list[CanaryStep]] = {}
+        for step in steps:
+            of_epoch.setdefault(step.draw, []).append(step)
+        used = int(batches.numbers[0]) if batches.kind == "allocation" else 1
+        is_right = batches.kind == "allocation" or max(sizes) - min(sizes) <= 1
+        for epoch in of_epoch.values():
+            often = np.bincount(np.concatenate([step.drawn for step in epoch]), minlength=len(steps[0].canaries))
+            whole = len(epoch) == batches.steps_per_draw
+            is_right = is_right and bool((often <= used).all()) and (not whole or bool((often == used).all()))
+        p_value = float(is_right)
+        told += f", each canary in {used} of an epoch"
+    return LawTest("batch sizes", p_value, told)
 
 
 def _clipped_examples(recipe: Recipe, plan: Plan, steps: int, generator: torch.Generator | None) -> LawTest:
@@ -193,8 +260,9 @@ def _clipped_examples(recipe: Recipe, plan: Plan, steps: int, generator: torch.G
     zero, in the other a large one, so that all are clipped; the difference is the sum without its noise.
     """
     seed = secrets.randbits(62) if generator is None else int(torch.randint(2**62, (), generator=generator))
+    num_own = plan.num_examples if plan.sampling is None else len(recipe.data_loader.dataset)  # type: ignore[arg-type]
     apart = recipe.with_settings(
-        noise=plan.noise, norm=plan.norm, rate=1.0 / plan.num_examples, steps=steps, alongside=()
+        noise=plan.noise, norm=plan.norm, rate=1.0 / num_own, steps=steps, alongside=(), sampling=None
     )
     sums: tuple[list[torch.Tensor], list[torch.Tensor]] = ([], [])
     counts: list[int] = []
@@ -323,6 +391,16 @@ def _signs(values: Floats) -> NDArray[np.float32]:
 def _binomial_p_value(count: int, size: int, prob: float) -> float:
     """Of a two-sided test of `count` successes in `size` trials."""
     return min(1.0, 2.0 * min(_upper_tail(count, size, prob), _lower_tail(count, size, prob)))
+
+
+def _chernoff_p_value(count: int, size: int, prob: float) -> float:
+    """Of a two-sided test, where the moments of the count are at most those of `size` independent trials of
+    that mean probability."""
+    if size == 0:
+        return 1.0
+    seen = count / size
+    divergence = special.rel_entr(seen, prob) + special.rel_entr(1.0 - seen, 1.0 - prob)
+    return min(1.0, 2.0 * math.exp(-size * float(divergence)))
 
 
 def _upper_tail(count: int, size: int, prob: float) -> float:

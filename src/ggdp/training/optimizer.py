@@ -333,6 +333,11 @@ class PrivateOptimizer(Optimizer):
         """Whether the ledger holds the present batch already, with the epoch that it was drawn with."""
         return 0 < self._part.draw == self._charged
 
+    @property
+    def draw(self) -> int:
+        """Which draw of the sampler the last batch belongs to."""
+        return self._part.draw
+
     def draws_ahead(self, steps: int) -> int:
         """How many draws the ledger may get by so many steps, the one that is being taken included."""
         after = max(steps - 1 - self._part.left, 0) if steps else 0

@@ -219,7 +219,7 @@ def plan_training(
     num_examples = arguments.whole("num_examples", num_examples)
     arguments.one_of("adjacency", adjacency, [kind.value for kind in Adjacency])
     neighbours = Adjacency(adjacency)
-    drawn = _sampling(sampling, rate, batch_size, num_examples)
+    drawn = sampling_of(sampling, rate, batch_size, num_examples)
     rate = _rate(rate, batch_size, num_examples) if drawn is None else _share(drawn, num_examples)
     steps = _steps(steps, epochs, rate)
     if (beta is None) == (noise is None):
@@ -276,7 +276,7 @@ _MOST_BEYOND = 1e3  # of the least scale with batches that are not Poisson sampl
 _KINDS = ("poisson", "truncated-poisson", "fixed-size", "with-replacement", "allocation", "shuffled")
 
 
-def _sampling(
+def sampling_of(
     given: Sampling | str | None, rate: float | None, batch_size: float | None, num_examples: int
 ) -> Sampling | None:
     """How batches are drawn; None is a Poisson sample of `rate` or `batch_size`.

@@ -48,7 +48,7 @@ class Part:
             the model; what is computed from it is dropped.
         draw: which draw of the sampler it belongs to, from 1: a batch is one, or an epoch is. 0 is one of its
             own.
-        left: how many batches of that draw come after this one.
+        left: how many batches of that draw come after this one in the same pass.
     """
 
     batch: int
@@ -183,7 +183,7 @@ class PoissonBatches:
         num_examples, sampling = len(self.dataset), self._plan.batches  # type: ignore[arg-type]
         drawn: Iterator[NDArray[np.int64]] = iter(())
         left = 0  # batches of the present draw
-        for _ in range(steps):
+        for step in range(steps):
             if not left:
                 drawn = batch_draws.draw(sampling, num_examples, self._randomness)
                 left = sampling.steps_per_draw
@@ -200,7 +200,7 @@ class PoissonBatches:
                 filler = len(piece) == 0 < most
                 is_last = index == count - 1
                 part = Part(self._num_batches, index, len(piece), is_last, least, filler)
-                parts.append(replace(part, draw=self._num_draws, left=left))
+                parts.append(replace(part, draw=self._num_draws, left=min(left, steps - 1 - step)))
                 if len(piece) or filler:
                     yield piece if len(piece) else chosen[:1]
 
