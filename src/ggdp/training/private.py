@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from ggdp import arguments
 from ggdp.accounting import Accountant
 from ggdp.distributions import GeneralizedGaussian
+from ggdp.mechanisms import Adjacency
 from ggdp.mechanisms.batches import Sampling
 from ggdp.mechanisms.composed import Part
 from ggdp.training.clipping import Clipping, ExampleGradients
@@ -124,6 +125,7 @@ def make_private(
     steps: int | None = None,
     epochs: float | None = None,
     sampling: Sampling | str | None = None,
+    adjacency: Adjacency | str = Adjacency.ADD_REMOVE,
     num_examples: int | None = None,
     alongside: Sequence[Part] = (),
     non_finite: Literal["zero", "refuse"] = "zero",
@@ -145,8 +147,8 @@ def make_private(
 
     Guarantees:
         After any number of steps everything computed from the parameters is (epsilon, delta)-private for the
-        accountant's epsilon, where neighbouring training sets differ by one example added or removed. The
-        scores of evaluations on *other* data are not covered, nor is the choice among several runs. It rests
+        accountant's epsilon, where neighbouring training sets differ by one example added or removed, or as
+        `adjacency` says. The scores of evaluations on *other* data are not covered, nor is the choice among several runs. It rests
         on one thing that is checked only by number: the rows of what a layer is called with are the examples
         of the batch, each computed from its own example alone (docs/clipping.md).
 
@@ -177,8 +179,11 @@ def make_private(
         steps: of the run; or
         epochs: so many expected passes over the data.
         sampling: how batches are drawn, and what the accountant then counts (docs/training.md says which to
-            take): "fixed-size", "truncated-poisson", "allocation" or "shuffled", whose numbers follow from
-            rate or batch_size; or a `ggdp.Sampling`, or its text, with numbers. Poisson samples if left out.
+            take): "fixed-size", "truncated-poisson", "with-replacement", "allocation" or "shuffled", whose
+            numbers follow from rate or batch_size; or a `ggdp.Sampling`, or its text, with numbers. Poisson samples if left out.
+        adjacency: which training sets are neighbours: "add-remove", or "replace", where one example stands in
+            place of another and their number is the same. Ledger and report then speak of these. Allocation
+            and draws with replacement have no proof for "replace", and are refused.
         num_examples: the public size of the training set; the size of the dataset if left out.
         alongside: other releases on the same data, which share the budget: pairs (mechanism, times).
         non_finite: what becomes of an example whose gradient is NaN or infinite. "zero" leaves it out of the
@@ -235,6 +240,7 @@ def make_private(
             if rate is None and batch_size is None
             else batch_size,
             sampling=sampling,
+            adjacency=adjacency,
             steps=steps,
             epochs=epochs,
             alongside=alongside,
