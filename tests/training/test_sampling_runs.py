@@ -3,6 +3,7 @@
 checks, audits, neighbours, and runs that are killed within an epoch."""
 
 import itertools
+import json
 import math
 from collections import Counter
 
@@ -13,7 +14,7 @@ from scipy import stats
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from ggdp import Adjacency, account
+from ggdp import Accountant, Adjacency, AdditiveNoise, Gaussian, account
 from ggdp.torch import audit, check_noise, fit, make_private
 from ggdp.training import batch_draws
 from ggdp.training.plan import Plan, plan_training
@@ -165,10 +166,10 @@ def test_a_run_to_a_target_meets_it_closely_after_few_accounts(kind, monkeypatch
     asked = []
     ask = Plan.epsilon_above
     monkeypatch.setattr(Plan, "epsilon_above", lambda *plan: asked.append(plan) or ask(*plan))
-    private = parts(40, sampling=kind, noise_multiplier=None, target_epsilon=2.0, steps=10)
+    private = parts(40, sampling=kind, noise_multiplier=None, target_epsilon=2.0, steps=5)
     assert len(asked) <= 5
     report = fit(private, progress=False)
-    assert report.last.steps == 10
+    assert report.last.steps == 5
     assert 1.99 < private.accountant.epsilon(delta=1e-5).upper <= 2.0
 
 
@@ -188,7 +189,7 @@ def test_shuffled_batches_have_an_upper_end_for_every_beta():
 
 def test_ledger_plan_and_epsilon_are_those_of_the_neighbours_asked_for():
     added, replaced = (
-        parts(40, sampling="fixed-size", adjacency=adjacency, steps=3) for adjacency in ("add-remove", "replace")
+        parts(40, sampling="truncated-poisson", adjacency=adjacency, steps=3) for adjacency in ("add-remove", "replace")
     )
     assert replaced.accountant.adjacency is Adjacency.REPLACE
     assert replaced.plan.to_dict()["adjacency"] == "replace"
@@ -304,9 +305,18 @@ class Killed(BaseException):
     pass
 
 
+def ledger_on_disk(folder):
+    return len(Accountant.from_state_dict(json.loads((folder / "ledger.json").read_text())["ledger"]))
+
+
 @pytest.mark.parametrize("sampling", ["allocation:1/5", "shuffled:5"])
-@pytest.mark.parametrize("kill_at", [(3,), (3, 5, 7), (7, 8), (4, 4, 4)])
-def test_a_run_killed_within_an_epoch_has_paid_for_every_epoch_that_it_began(sampling, kill_at, tmp_path):
+@pytest.mark.parametrize("save_every", [1e-3, 30.0])
+@pytest.mark.parametrize("kill_at", [(3,), (3, 7, 14), (4, 4, 12)])
+def test_a_run_killed_within_an_epoch_has_paid_for_every_epoch_that_it_began(
+    sampling, save_every, kill_at, tmp_path, monkeypatch
+):
+    epoch = AdditiveNoise(Gaussian(std=3.0), 1.0)  # in place of what an epoch costs, which is not the point here
+    monkeypatch.setattr(Plan, "step", property(lambda plan: epoch))
     begun = set()  # epochs that something was released of, over all attempts
     for attempt, kill in enumerate((*kill_at, None)):
         private = parts(30, sampling=sampling, steps=20)
@@ -318,10 +328,20 @@ def test_a_run_killed_within_an_epoch_has_paid_for_every_epoch_that_it_began(sam
 
         private.optimizer.register_step_pre_hook(note)
         try:
-            fit(private, checkpoint=tmp_path, resume=attempt > 0, save_every=1e-3, progress=False)
+            fit(private, checkpoint=tmp_path, resume=attempt > 0, save_every=save_every, progress=False)
         except Killed:
-            continue
-    ((step, charged),) = private.accountant.mechanism.parts
-    assert step == private.plan.step
-    assert charged >= len(begun)
+            assert ledger_on_disk(tmp_path) >= len(begun)
+    assert private.optimizer.steps == 20
+    assert ledger_on_disk(tmp_path) == len(private.accountant) >= len(begun)
     assert len(begun) > 4  # a plan of four epochs, and what the interruptions cost
+
+
+def test_a_pass_that_ends_within_an_epoch_leaves_nothing_of_it_to_later_steps():
+    private = parts(30, sampling="shuffled:5", steps=20)
+    ahead = []
+    for inputs, labels in private.data_loader.batches(3):
+        nn.functional.cross_entropy(private.model(inputs), labels).backward()
+        private.optimizer.step()
+        ahead.append(private.optimizer.draws_ahead(8))
+    # of the eight steps from the present one on, those beyond the pass are of new epochs
+    assert ahead == [1, 2, 2]
