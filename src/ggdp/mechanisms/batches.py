@@ -219,6 +219,15 @@ class Sampling:
                 ) from None
         return cls(kind, tuple(numbers))
 
+    @classmethod
+    def behind(cls, mechanism: "PoissonSampled | Batched") -> "Sampling":
+        """How the batches of a mechanism are drawn: `Sampling.behind(sampling.of(release))` is `sampling`."""
+        for kind, (made, names) in _KINDS.items():
+            replacement = getattr(mechanism, "replacement", False)
+            if type(mechanism) is made and (kind == "with-replacement") == replacement:
+                return cls(kind, tuple(getattr(mechanism, name) for name in names))
+        raise ValueError(f"mechanism must be one on batches, got {type(mechanism).__name__}")
+
     def __str__(self) -> str:
         return f"{self.kind}:{'/'.join(f'{number!r}' for number in self.numbers)}"
 

@@ -220,7 +220,7 @@ def plan_training(
     arguments.one_of("adjacency", adjacency, [kind.value for kind in Adjacency])
     neighbours = Adjacency(adjacency)
     drawn = sampling_of(sampling, rate, batch_size, num_examples)
-    rate = _rate(rate, batch_size, num_examples) if drawn is None else _share(drawn, num_examples)
+    rate = _rate(rate, batch_size, num_examples) if drawn is None else share_of(drawn, num_examples)
     steps = _steps(steps, epochs, rate)
     if (beta is None) == (noise is None):
         raise ValueError(
@@ -316,7 +316,7 @@ def sampling_of(
     return sampling if sampling.kind != "poisson" or sampling.numbers[0] < 1.0 else None
 
 
-def _share(sampling: Sampling, num_examples: int) -> float:
+def share_of(sampling: Sampling, num_examples: int) -> float:
     """The part of the examples that a batch has on average."""
     first = float(sampling.numbers[0])
     if sampling.kind in ("fixed-size", "with-replacement"):

@@ -11,7 +11,8 @@ from opacus.optimizers import AdaClipDPOptimizer, DPOptimizer
 from ggdp import arguments
 from ggdp.accounting import Accountant, Bounds, from_opacus_state_dict
 from ggdp.distributions import GeneralizedGaussian
-from ggdp.mechanisms import AdditiveNoise, PoissonSampled
+from ggdp.mechanisms import AdditiveNoise, Batched, PoissonSampled
+from ggdp.mechanisms.batches import Sampling
 from ggdp.training.opacus.optimizer import GGOptimizer
 
 MECHANISM = "ggdp"
@@ -21,7 +22,11 @@ NOT_POISSON = 0.0  # the rate of a step on other batches, for which no epsilon i
 
 
 class Entry(NamedTuple):
-    """Equal steps of a history; the first three fields are what Opacus's own accountants keep."""
+    """Equal steps of a history; the first three fields are what Opacus's own accountants keep.
+
+    `sampling` is the text of a `ggdp.Sampling` where batches are no Poisson samples; `sample_rate` is then the
+    share of the examples that a batch has.
+    """
 
     noise_multiplier: float
     sample_rate: float
@@ -29,13 +34,17 @@ class Entry(NamedTuple):
     beta: float = 2.0
     norm: float | str = 2.0
     dimension: int | float = 1
+    sampling: str | None = None
 
-    def step(self) -> AdditiveNoise | PoissonSampled:
+    def step(self) -> AdditiveNoise | PoissonSampled | Batched:
         """One of the steps, per unit of the clipping norm."""
         noise = GeneralizedGaussian.from_noise_multiplier(self.beta, self.noise_multiplier)
         norm = math.inf if self.norm == "inf" else self.norm
         released = AdditiveNoise(noise, sensitivity=1.0, norm=norm, dimension=self.dimension)
-        rate = arguments.real("sample_rate", self.sample_rate, above=0.0, most=1.0)
+        rate = arguments.real("sample_rate", self.sample_rate, above=0.0)
+        if self.sampling is not None:
+            return Sampling.parse(self.sampling).of(released)
+        rate = arguments.real("sample_rate", rate, most=1.0)
         return PoissonSampled(released, rate) if rate < 1.0 else released
 
 
@@ -136,10 +145,13 @@ class GGAccountant(IAccountant):  # type: ignore[misc]
         """The name under which Opacus knows this accountant."""
         return MECHANISM
 
-    def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[DPOptimizer], None]:
+    def get_optimizer_hook_fn(
+        self, sample_rate: float, sampling: str | None = None
+    ) -> Callable[[DPOptimizer], None]:
         """What an optimizer calls before each logical step: it records the step that this optimizer takes.
 
-        A `sample_rate` of 0 stands for batches that are no Poisson samples: their steps have no price.
+        A `sample_rate` of 0 stands for batches of which nothing is known: their steps have no price.
+        `sampling` says how batches are drawn that are no Poisson samples.
         """
         priced: dict[tuple[Any, ...], Any] = {}  # the last step and what it is, which seldom changes
 
@@ -153,7 +165,7 @@ class GGAccountant(IAccountant):  # type: ignore[misc]
             key = (optimizer.noise_multiplier, *law, dimension)
             if key not in priced:
                 priced.clear()
-                priced[key] = Entry(key[0], sample_rate, 1, *key[1:]).step()
+                priced[key] = Entry(key[0], sample_rate, 1, *key[1:], sampling).step()
             return self._ledger.step(priced[key])
 
         return record
@@ -177,7 +189,8 @@ class GGAccountant(IAccountant):  # type: ignore[misc]
         state = {} if destination is None else destination
         state["mechanism"] = MECHANISM
         state["history"] = [
-            ["inf" if value == math.inf else value for value in entry] for entry in self.history
+            ["inf" if value == math.inf else value for value in entry[: None if entry.sampling else -1]]
+            for entry in self.history
         ]
         state["ledger"] = self._ledger.state_dict()
         state["steps_without_price"] = [[*kind, times] for kind, times in self._unpriced.items()]
@@ -217,10 +230,11 @@ class GGAccountant(IAccountant):  # type: ignore[misc]
 
 
 def _entry(step: Any, times: int) -> Entry:
-    released: Any = step.mechanism if isinstance(step, PoissonSampled) else step
-    rate = step.rate if isinstance(step, PoissonSampled) else 1.0
+    released: Any = step if isinstance(step, AdditiveNoise) else step.mechanism
     multiplier = released.noise.scale / (math.sqrt(2.0) * released.sensitivity)
-    return Entry(multiplier, rate, times, released.noise.beta, released.norm, released.dimension)
+    sampling = str(Sampling.behind(step)) if isinstance(step, Batched) else None
+    rate = 1.0 if step is released else step.rate
+    return Entry(multiplier, rate, times, released.noise.beta, released.norm, released.dimension, sampling)
 
 
 def registered() -> type[GGAccountant]:

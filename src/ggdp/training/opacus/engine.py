@@ -15,14 +15,17 @@ from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 
 from ggdp import arguments
+from ggdp.accounting import account
 from ggdp.accounting import epsilon as epsilon_of
 from ggdp.calibration import calibrate_scale, run_of
 from ggdp.distributions import GeneralizedGaussian
 from ggdp.mechanisms import AdditiveNoise
-from ggdp.training.opacus.accountant import MECHANISM, NOT_POISSON, GGAccountant, registered
+from ggdp.mechanisms.batches import Sampling
+from ggdp.training.opacus.accountant import MECHANISM, NOT_POISSON, Entry, GGAccountant, registered
 from ggdp.training.opacus.optimizer import DistributedGGOptimizer, Generator, GGOptimizer
 from ggdp.training.opacus.sampling import inclusion_probability, private_loader, probability_below
 from ggdp.training.opacus.spot_check import SpotCheck
+from ggdp.training.plan import plan_training, sampling_of, share_of
 
 _CLIPPINGS = ("flat", "per_layer")
 _NOT_POISSON_BATCHES = (
@@ -43,6 +46,9 @@ class GGPrivacyEngine(PrivacyEngine):  # type: ignore[misc]
             and "matched" (see `AdditiveNoise`) the one for which epsilon is exact for 1 < beta < 2: they are
             for repeating the paper and for comparing. A gradient of many coordinates is much longer in them
             than in l_2, so that more of it is clipped, which costs 10 to 27 points of accuracy.
+        sampling: how batches are drawn where they are to be no Poisson samples: "fixed-size",
+            "truncated-poisson" or "with-replacement", whose numbers follow from the loader, or a
+            `ggdp.Sampling` with numbers, or its text. Loader and accountant are made from it. In one process.
         check_gradients: recompute two examples of each of the first three batches by plain autograd, and
             refuse to train where Opacus's per-example gradients are others (see `SpotCheck`).
 
@@ -64,6 +70,7 @@ class GGPrivacyEngine(PrivacyEngine):  # type: ignore[misc]
         secure_mode: bool = False,
         beta: float = 2.0,
         norm: float | str | None = None,
+        sampling: Sampling | str | None = None,
         check_gradients: bool = True,
     ) -> None:
         arguments.one_of(
@@ -76,6 +83,8 @@ class GGPrivacyEngine(PrivacyEngine):  # type: ignore[misc]
             warnings.filterwarnings("ignore", message="Secure RNG turned off")
             super().__init__(accountant=accountant)
         self.secure_mode, self.check_gradients = secure_mode, check_gradients
+        self.sampling = sampling
+        _refuse_epochs(sampling)
         self.accountant: GGAccountant
 
     def make_private(
@@ -100,7 +109,8 @@ class GGPrivacyEngine(PrivacyEngine):  # type: ignore[misc]
         Args:
             module: the model.
             optimizer: any.
-            data_loader: over a dataset with a length; its batches are replaced by Poisson ones.
+            data_loader: over a dataset with a length; its batches are replaced by Poisson ones, or as the
+                engine's `sampling` says.
             noise_multiplier: scale / (sqrt(2) * max_grad_norm); at beta = 2 the standard deviation over
                 max_grad_norm, as in Opacus. 0 trains without noise, and epsilon is infinite.
             max_grad_norm: the most an example moves the sum of gradients, in the l_norm norm; with
@@ -124,14 +134,18 @@ class GGPrivacyEngine(PrivacyEngine):  # type: ignore[misc]
         if not poisson_sampling:
             warnings.warn(f"{_NOT_POISSON_BATCHES}; get_epsilon will be infinite", stacklevel=2)
         beta, p = self._law(beta, norm)
-        trial = GGAccountant()  # refuses now, not at the first step, what the accountant does not cover
-        trial.step(
-            noise_multiplier=arguments.real("noise_multiplier", noise_multiplier, least=0.0),
-            sample_rate=1.0 / len(data_loader),
-            beta=beta,
-            norm=p,
-            dimension=_dimension(optimizer),
-        )
+        multiplier = arguments.real("noise_multiplier", noise_multiplier, least=0.0)
+        drawn = self._drawn(data_loader, poisson_sampling)
+        dimension = _dimension(optimizer)
+        # What the accountant does not cover is refused now, and not at the first step.
+        if drawn is not None and multiplier > 0.0:
+            planned = Entry(multiplier, 1.0, 1, beta, p, dimension, str(drawn)).step()
+            account(planned)
+        else:
+            GGAccountant().step(
+                noise_multiplier=multiplier, sample_rate=1.0 / len(data_loader), beta=beta, norm=p,
+                dimension=dimension,
+            )  # fmt: skip
         private_module, private_optimizer, loader = super().make_private(
             module=module,
             optimizer=optimizer,
@@ -149,7 +163,13 @@ class GGPrivacyEngine(PrivacyEngine):  # type: ignore[misc]
         if poisson_sampling:
             loader.batch_sampler.listener = private_optimizer
         rate = inclusion_probability(loader) if poisson_sampling else NOT_POISSON
-        private_optimizer.count_with(self.accountant.get_optimizer_hook_fn(rate))
+        if drawn is not None:
+            size = len(data_loader.dataset)  # type: ignore[arg-type]
+            rate = share_of(drawn, size)
+            private_optimizer.expected_batch_size = rate * size
+        private_optimizer.count_with(
+            self.accountant.get_optimizer_hook_fn(rate, None if drawn is None else str(drawn))
+        )
         private_optimizer.names = {
             parameter: name for name, parameter in private_module._module.named_parameters()
         }
@@ -191,15 +211,25 @@ class GGPrivacyEngine(PrivacyEngine):  # type: ignore[misc]
             )
         beta, p = self._law(beta, norm)
         rate = 1.0 / len(data_loader)
-        multiplier = certified_multiplier(
-            beta=beta,
-            norm=p,
-            dimension=_dimension(optimizer),
-            rate=rate if self.secure_mode else probability_below(rate),
-            steps=math.ceil(arguments.real("epochs", epochs, above=0.0) * len(data_loader)),
-            epsilon=target_epsilon,
-            delta=target_delta,
-        )
+        drawn = self._drawn(data_loader, True)
+        num_passes = arguments.real("epochs", epochs, above=0.0)
+        if drawn is not None:
+            size = len(data_loader.dataset)  # type: ignore[arg-type]
+            steps = math.ceil(num_passes * _steps_of_pass(drawn, size))
+            multiplier = plan_training(
+                clip_norm=1.0, num_examples=size, dimension=_dimension(optimizer), delta=target_delta,
+                beta=beta, norm=p, target_epsilon=target_epsilon, steps=steps, sampling=drawn,
+            ).noise_multiplier * (1.0 + 1e-9)  # fmt: skip
+        else:
+            multiplier = certified_multiplier(
+                beta=beta,
+                norm=p,
+                dimension=_dimension(optimizer),
+                rate=rate if self.secure_mode else probability_below(rate),
+                steps=math.ceil(num_passes * len(data_loader)),
+                epsilon=target_epsilon,
+                delta=target_delta,
+            )
         return self.make_private(
             module=module,
             optimizer=optimizer,
@@ -217,6 +247,20 @@ class GGPrivacyEngine(PrivacyEngine):  # type: ignore[misc]
 
     def _law(self, beta: float | None, norm: float | str | None) -> tuple[float, float]:
         return _checked_law(self.beta if beta is None else beta, self.norm if norm is None else norm)
+
+    def _drawn(self, data_loader: DataLoader[Any], poisson_sampling: bool) -> Sampling | None:
+        """How batches are drawn, with all its numbers; None for Poisson samples."""
+        if self.sampling is None:
+            return None
+        if not poisson_sampling:
+            raise ValueError(
+                f"poisson_sampling must be left out beside sampling={str(self.sampling)!r}, got False: it "
+                "would leave the loader as it is"
+            )
+        says = ":" in str(self.sampling)
+        rate = None if says else 1.0 / len(data_loader)
+        found = sampling_of(self.sampling, rate, None, len(data_loader.dataset))  # type: ignore[arg-type]
+        return found
 
     def _prepare_optimizer(
         self,
@@ -240,8 +284,36 @@ class GGPrivacyEngine(PrivacyEngine):  # type: ignore[misc]
         loader = super()._prepare_data_loader(
             data_loader, distributed=distributed, poisson_sampling=True, **kwargs
         )
-        drawn: DataLoader[Any] = private_loader(loader, secure=self.secure_mode)
-        return drawn
+        drawn = self._drawn(data_loader, True)
+        if drawn is not None and distributed:
+            raise ValueError(
+                f"sampling must be left out between processes, got {str(drawn)!r}: each draws from its own "
+                "part of the data; ggdp.torch.make_private(sampling=...) draws one batch for all of them"
+            )
+        steps = 1 if drawn is None else _steps_of_pass(drawn, len(data_loader.dataset))  # type: ignore[arg-type]
+        made: DataLoader[Any] = private_loader(
+            loader, secure=self.secure_mode, sampling=drawn, steps=steps
+        )
+        return made
+
+
+def _steps_of_pass(sampling: Sampling, num_examples: int) -> int:
+    return max(1, round(1.0 / share_of(sampling, num_examples)))
+
+
+def _refuse_epochs(sampling: Sampling | str | None) -> None:
+    """Refuse a kind whose epoch is one draw, or that is unknown."""
+    kind = str(sampling).partition(":")[0]
+    if kind in ("allocation", "shuffled"):
+        raise ValueError(
+            f"sampling must be 'fixed-size', 'truncated-poisson' or 'with-replacement' here, got {kind!r}: an "
+            "epoch of such batches is one release with one noise multiplier, and Opacus counts steps whose "
+            "multiplier may change from one to the next; ggdp.torch.make_private(sampling=...) has it"
+        )
+    if sampling is not None and ":" in str(sampling):
+        Sampling.parse(str(sampling))
+    elif sampling is not None:
+        arguments.one_of("sampling", sampling, ("poisson", "fixed-size", "truncated-poisson", "with-replacement"))
 
 
 def certified_multiplier(

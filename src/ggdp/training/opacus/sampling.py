@@ -30,7 +30,8 @@ from opacus.utils.uniform_sampler import (
 )
 from torch.utils.data import DataLoader
 
-from ggdp.training.batch_draws import poisson_positions
+from ggdp.mechanisms.batches import Sampling
+from ggdp.training.batch_draws import draw, poisson_positions
 from ggdp.training.randomness import Randomness
 
 _CAUTIOUS = 1.0 - 2.0**-40  # more than the rounding of `poisson_positions`
@@ -106,6 +107,22 @@ class SharedSampler(DistributedUniformWithReplacementSampler):  # type: ignore[m
         return order[self.rank :: self.num_replicas].numpy()
 
 
+class PlannedSampler:
+    """Batches as a `Sampling` says, so many in a pass."""
+
+    def __init__(self, sampling: Sampling, num_samples: int, steps: int, randomness: Randomness) -> None:
+        self.listener: Listener | None = None
+        self._sampling, self._num_samples, self._steps = sampling, num_samples, steps
+        self._randomness = randomness
+
+    def __len__(self) -> int:
+        return self._steps
+
+    def __iter__(self) -> Iterator[list[int]]:
+        draws = (next(draw(self._sampling, self._num_samples, self._randomness)) for _ in range(self._steps))
+        return _announced((chosen.tolist() for chosen in draws), self.listener)
+
+
 def _announced(draws: Iterable[list[int]], listener: Listener | None) -> Iterator[list[int]]:
     if listener is not None:
         listener.begin_pass()
@@ -136,8 +153,17 @@ class PoissonDataLoader(DPDataLoader):  # type: ignore[misc]
         )
 
 
-def private_loader(loader: DPDataLoader, *, secure: bool) -> PoissonDataLoader:
-    """Opacus's loader with a sampler of ours, whose draws are Opacus's where those are sound."""
+def private_loader(
+    loader: DPDataLoader, *, secure: bool, sampling: Sampling | None = None, steps: int = 1
+) -> PoissonDataLoader:
+    """Opacus's loader with a sampler of ours, whose draws are Opacus's where those are sound.
+
+    With `sampling`, batches are drawn as it says, `steps` of them in a pass.
+    """
+    if sampling is not None:
+        seeded = torch.default_generator if loader.generator is None else loader.generator
+        randomness = Randomness.of(None if secure else seeded)
+        return PoissonDataLoader(loader, PlannedSampler(sampling, len(loader.dataset), steps, randomness))
     if loader.distributed:
         seeded = torch.default_generator if loader.generator is None else loader.generator
         randomness = Randomness.of(None if secure else seeded, rank=torch.distributed.get_rank())
