@@ -14,7 +14,7 @@ from scipy import stats
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from ggdp import Accountant, Adjacency, AdditiveNoise, Gaussian, account
+from ggdp import Accountant, AdditiveNoise, Adjacency, Gaussian, account
 from ggdp.torch import audit, check_noise, fit, make_private
 from ggdp.training import batch_draws
 from ggdp.training.plan import Plan, plan_training
@@ -49,7 +49,9 @@ def poisson_law(rate, largest, count):
 
 
 def fixed_size_law(size, count):
-    return Counter({(batch,): 1 / math.comb(count, size) for batch in itertools.combinations(range(count), size)})
+    return Counter(
+        {(batch,): 1 / math.comb(count, size) for batch in itertools.combinations(range(count), size)}
+    )
 
 
 def with_replacement_law(size, count):
@@ -181,7 +183,9 @@ def test_a_kind_without_a_proof_for_the_noise_is_refused_before_training():
 def test_shuffled_batches_have_an_upper_end_for_every_beta():
     private = parts(40, beta=1.5, sampling="shuffled")
     found = private.plan.epsilon()
-    assert 0.0 <= found.lower < found.upper < account(private.plan.step.mechanism).epsilon(delta=1e-5).upper * 2
+    assert (
+        0.0 <= found.lower < found.upper < account(private.plan.step.mechanism).epsilon(delta=1e-5).upper * 2
+    )
 
 
 # Neighbours.
@@ -189,7 +193,8 @@ def test_shuffled_batches_have_an_upper_end_for_every_beta():
 
 def test_ledger_plan_and_epsilon_are_those_of_the_neighbours_asked_for():
     added, replaced = (
-        parts(40, sampling="truncated-poisson", adjacency=adjacency, steps=3) for adjacency in ("add-remove", "replace")
+        parts(40, sampling="truncated-poisson", adjacency=adjacency, steps=3)
+        for adjacency in ("add-remove", "replace")
     )
     assert replaced.accountant.adjacency is Adjacency.REPLACE
     assert replaced.plan.to_dict()["adjacency"] == "replace"
@@ -226,7 +231,9 @@ def plain_parts():
 
 def checked(sampling):
     settings = {"clip_norm": 1.0, "noise_multiplier": 5.0, "steps": 50, "delta": 1e-5, "num_canaries": 500}
-    return check_noise(*plain_parts(), beta=2.0, sampling=sampling, level=0.01, generator=generator(4), **settings)
+    return check_noise(
+        *plain_parts(), beta=2.0, sampling=sampling, level=0.01, generator=generator(4), **settings
+    )
 
 
 SAMPLINGS = (*KINDS, "allocation:2/6", "poisson:0.2")
@@ -255,7 +262,9 @@ def a_tenth_missing(sampling, count, randomness):
 
 def two_epochs_in_one(sampling, count, randomness):
     first, second = (list(DRAW(sampling, count, randomness)) for _ in range(2))
-    yield from (one if step % 2 else other for step, (one, other) in enumerate(zip(first, second, strict=True)))
+    yield from (
+        one if step % 2 else other for step, (one, other) in enumerate(zip(first, second, strict=True))
+    )
 
 
 @pytest.mark.parametrize(
@@ -315,7 +324,9 @@ def ledger_on_disk(folder):
 def test_a_run_killed_within_an_epoch_has_paid_for_every_epoch_that_it_began(
     sampling, save_every, kill_at, tmp_path, monkeypatch
 ):
-    epoch = AdditiveNoise(Gaussian(std=3.0), 1.0)  # in place of what an epoch costs, which is not the point here
+    epoch = AdditiveNoise(
+        Gaussian(std=3.0), 1.0
+    )  # in place of what an epoch costs, which is not the point here
     monkeypatch.setattr(Plan, "step", property(lambda plan: epoch))
     begun = set()  # epochs that something was released of, over all attempts
     for attempt, kill in enumerate((*kill_at, None)):

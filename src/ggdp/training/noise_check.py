@@ -170,7 +170,10 @@ def _tests(
     if clipped:
         often = [np.bincount(step.drawn, minlength=num_canaries) for step in steps]
         present = np.concatenate(
-            [(step.canaries - count * plan.clip_norm)[count > 0] for step, count in zip(steps, often, strict=True)]
+            [
+                (step.canaries - count * plan.clip_norm)[count > 0]
+                for step, count in zip(steps, often, strict=True)
+            ]
         )
         most = max(int(count.max(initial=0)) for count in often)
         margin = slack + most * _CLIP_MARGIN * plan.clip_norm * math.exp(float(law.logpdf(0.0)))
@@ -245,7 +248,9 @@ def _batch_sizes(plan: Plan, steps: list[CanaryStep]) -> LawTest:
         used = int(batches.numbers[0]) if batches.kind == "allocation" else 1
         is_right = batches.kind == "allocation" or max(sizes) - min(sizes) <= 1
         for epoch in of_epoch.values():
-            often = np.bincount(np.concatenate([step.drawn for step in epoch]), minlength=len(steps[0].canaries))
+            often = np.bincount(
+                np.concatenate([step.drawn for step in epoch]), minlength=len(steps[0].canaries)
+            )
             whole = len(epoch) == batches.steps_per_draw
             is_right = is_right and bool((often <= used).all()) and (not whole or bool((often == used).all()))
         p_value = float(is_right)

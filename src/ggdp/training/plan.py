@@ -272,7 +272,9 @@ def plan_training(
 
 _CLOSE = 2e-3  # how far below the target a calibrated epsilon may lie, as a part of it
 _START = 1e-3  # how close the scale with Poisson samples is found, where it is only a start
-_MOST_BEYOND = 1e3  # of the least scale with batches that are not Poisson samples to that with Poisson samples
+_MOST_BEYOND = (
+    1e3  # of the least scale with batches that are not Poisson samples to that with Poisson samples
+)
 _KINDS = ("poisson", "truncated-poisson", "fixed-size", "with-replacement", "allocation", "shuffled")
 
 
@@ -312,6 +314,11 @@ def sampling_of(
         raise ValueError(
             f"sampling must be of the {num_examples} examples of the training set, got {str(sampling)!r}; "
             f"give sampling={sampling.kind!r} and a batch_size, and its numbers follow"
+        )
+    if sampling.kind == "shuffled" and sampling.steps_per_draw > num_examples:
+        raise ValueError(
+            f"sampling must have at most one batch for each of the {num_examples} examples of the training "
+            f"set, got {str(sampling)!r}"
         )
     return sampling if sampling.kind != "poisson" or sampling.numbers[0] < 1.0 else None
 

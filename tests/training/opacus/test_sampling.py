@@ -69,7 +69,9 @@ def test_the_history_is_what_the_same_plan_costs(sampling):
 def together(loader, passes):
     """How often examples 0 and 1 were in one batch, and how many batches there were."""
     found = [
-        np.isin([0, 1], (30 * inputs).round().long().numpy()).all() for _ in range(passes) for inputs, _ in loader
+        np.isin([0, 1], (30 * inputs).round().long().numpy()).all()
+        for _ in range(passes)
+        for inputs, _ in loader
     ]
     return int(sum(found)), len(found)
 

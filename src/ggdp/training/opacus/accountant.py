@@ -165,7 +165,7 @@ class GGAccountant(IAccountant):  # type: ignore[misc]
             key = (optimizer.noise_multiplier, *law, dimension)
             if key not in priced:
                 priced.clear()
-                priced[key] = Entry(key[0], sample_rate, 1, *key[1:], sampling).step()
+                priced[key] = Entry(key[0], sample_rate, 1, *law, dimension, sampling=sampling).step()
             return self._ledger.step(priced[key])
 
         return record

@@ -291,9 +291,7 @@ class GGPrivacyEngine(PrivacyEngine):  # type: ignore[misc]
                 "part of the data; ggdp.torch.make_private(sampling=...) draws one batch for all of them"
             )
         steps = 1 if drawn is None else _steps_of_pass(drawn, len(data_loader.dataset))  # type: ignore[arg-type]
-        made: DataLoader[Any] = private_loader(
-            loader, secure=self.secure_mode, sampling=drawn, steps=steps
-        )
+        made: DataLoader[Any] = private_loader(loader, secure=self.secure_mode, sampling=drawn, steps=steps)
         return made
 
 
@@ -313,7 +311,9 @@ def _refuse_epochs(sampling: Sampling | str | None) -> None:
     if sampling is not None and ":" in str(sampling):
         Sampling.parse(str(sampling))
     elif sampling is not None:
-        arguments.one_of("sampling", sampling, ("poisson", "fixed-size", "truncated-poisson", "with-replacement"))
+        arguments.one_of(
+            "sampling", sampling, ("poisson", "fixed-size", "truncated-poisson", "with-replacement")
+        )
 
 
 def certified_multiplier(
