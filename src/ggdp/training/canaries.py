@@ -285,7 +285,7 @@ class _Push(torch.autograd.Function):
 def with_canaries(
     dataset: Dataset[Any], added: Choice, collate: Callable[[list[Any]], Any] | None
 ) -> tuple[Dataset[Any], Callable[[list[Any]], Any] | None]:
-    """The dataset followed by the rows added, canaries by their numbers; batches also say which canary each row is.
+    """The dataset and the rows added, canaries by their numbers; batches say which canary each row is.
 
     A canary carries the input of the first example, which the layer above makes irrelevant.
     """

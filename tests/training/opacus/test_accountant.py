@@ -91,7 +91,7 @@ def test_the_hook_counts_what_opacus_own_optimizer_does():
         ((model(x) - y) ** 2).mean().backward()
         optimizer.step()
     (entry,) = engine.accountant.history
-    assert entry == (pytest.approx(1.5), 0.25, 4, 2.0, 2.0, 4)
+    assert entry == (pytest.approx(1.5), 0.25, 4, 2.0, 2.0, 4, None)
 
 
 def test_the_hook_refuses_batches_that_opacus_would_accumulate():

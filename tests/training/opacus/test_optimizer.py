@@ -259,7 +259,7 @@ def test_batches_that_are_not_poisson_are_trained_on_and_cost_everything(multipl
     assert engine.get_epsilon(1e-5) == float("inf")
     other = GGPrivacyEngine()
     other.accountant.load_state_dict(engine.accountant.state_dict())
-    assert other.accountant.history == engine.accountant.history == [(multiplier, 0.0, 4, 2.0, 2.0, 1)]
+    assert other.accountant.history == engine.accountant.history == [(multiplier, 0.0, 4, 2.0, 2.0, 1, None)]
     model = small_net()
     with pytest.raises(ValueError, match="poisson_sampling must be True for a target"):
         engine.make_private_with_epsilon(
