@@ -257,7 +257,24 @@ def privacy_curve(
     deltas: Sequence[float] | None = None,
     adjacency: Adjacency | None = None,
 ) -> list[Bounds]:
-    """delta at each epsilon, or epsilon at each delta; the mechanism is accounted once."""
+    """Certified delta at each of several epsilons, or epsilon at each of several deltas.
+
+    Args:
+        mechanism: what is released.
+        epsilons: where to compute delta; or
+        deltas: where to compute epsilon. Give one of the two.
+        adjacency: which datasets are neighbours; ADD_REMOVE if left out.
+
+    Returns:
+        One `Bounds` for each epsilon or delta, in the order given.
+
+    Raises:
+        ValueError: both or none of `epsilons` and `deltas` are given, or a value is out of range.
+
+    >>> from ggdp import AdditiveNoise, Laplace
+    >>> [bounds.upper for bounds in privacy_curve(AdditiveNoise(Laplace(scale=2.0)), epsilons=[0.5, 1.0])]
+    [0.0, 0.0]
+    """
     return account(mechanism, adjacency=adjacency).curve(epsilons=epsilons, deltas=deltas)
 
 
