@@ -63,7 +63,7 @@ class BudgetExceededError(RuntimeError):
         times = "" if self.times == 1 else f" {self.times} times"
         return (
             f"releasing {self.mechanism}{times} would exceed the budget {self.budget}; "
-            "nothing was recorded, and nothing may be released"
+            "nothing was recorded, and nothing may be released; take fewer releases or more noise"
         )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which noise hurts least at the privacy that was promised.
+"""Which noise has the smallest error among those that keep a privacy promise.
 
 Every exponent beta has a least noise that meets a privacy target. These noises differ in what they do to an
 answer: in their standard deviation, say, or in how often they are far out. `best_noise` finds the exponent
@@ -210,7 +210,7 @@ def _log_loss(
         return lambda noise: _log(arguments.real("loss(noise)", loss(noise), least=0.0))
     if loss == "outside":
         if threshold is None:
-            raise ValueError('threshold must be given with loss="outside": beyond which noise hurts')
+            raise ValueError('threshold must be given with loss="outside": the largest harmless noise')
         far = arguments.real("threshold", threshold, above=0.0)
         return lambda noise: float(noise.logsf(far)) + math.log(2.0)
     if loss == "interval":
@@ -237,7 +237,7 @@ class NoiseSearch:
 
     Args:
         problem: the privacy that every noise compared has, and the run it is for.
-        loss: what hurts, and with it threshold and level; as for `best_noise`.
+        loss: what is to be small, and with it threshold and level; as for `best_noise`.
     """
 
     def __init__(

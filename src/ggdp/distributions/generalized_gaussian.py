@@ -17,7 +17,9 @@ from ggdp.distributions.secure import SecureGenerator
 Rng = np.random.Generator | SecureGenerator
 Floats = NDArray[np.float64]
 
-BETA = arguments.Range("beta", least=1.0, most=64.0, typical=(1.0, 4.0))
+BETA = arguments.Range(
+    "beta", least=1.0, most=64.0, typical=(1.0, 4.0), hint="1 is Laplace noise, 2 is Gaussian noise"
+)
 SCALE = arguments.Range("scale", least=1e-100, most=1e100, typical=(0.1, 100.0))
 
 _TINY = 1e-290
@@ -31,9 +33,9 @@ _LOG_WEIGHT_IS_POWER = 1e18  # beyond, -log Q(a, y) is y to the last bit
 class GeneralizedGaussian:
     """Generalized Gaussian noise: its density is exp(-(|x|/scale)^beta) / (2 scale Gamma(1 + 1/beta)).
 
-    beta = 1 is Laplace noise, beta = 2 is Gaussian noise with standard deviation scale / sqrt(2). To release a
-    number with this noise, put it into `AdditiveNoise`. All functions of x are vectorised: an array gives an
-    array, a number gives a NumPy float.
+    beta = 1 is Laplace noise, beta = 2 is Gaussian noise with standard deviation scale / sqrt(2). To release
+    a number with this noise, put it into `AdditiveNoise`. All functions of x are vectorised: an array gives
+    an array, a number gives a NumPy float.
 
     Guarantees:
         1. `pdf`, `cdf` and `sf` have relative error at most 1e-12 wherever their value is a normal double.
@@ -44,14 +46,15 @@ class GeneralizedGaussian:
 
     Args:
         beta: The exponent, in [1, 64].
-        scale: The size of the noise, in [1e-100, 1e100]: at x = scale the density is e times smaller than at 0.
+        scale: The size of the noise, in [1e-100, 1e100]. At x = scale the density is e times smaller than
+            at 0.
 
     Raises:
         ValueError: beta or scale is out of range.
 
     >>> noise = GeneralizedGaussian(beta=1.5, scale=2.0)
     >>> round(noise.std, 4)
-    1.7189
+    1.7187
     >>> round(float(noise.sf(3.0)), 6)
     0.042432
     >>> round(float(noise.isf(log_prob=-2000.0)), 3)

@@ -68,9 +68,9 @@ def matched_exponent(beta: float) -> float:
 
 @dataclass(frozen=True)
 class AdditiveNoise(PlainData):
-    """The mechanism that adds noise: it releases the value f of a query plus independent noise on every number.
+    """A mechanism that adds noise: it releases the value f of a query plus independent noise on every number.
 
-    It is a description, and holds no data: `epsilon` and `account` say what it costs, `release` runs it.
+    It is a description and holds no data. `epsilon` and `account` say what it costs, `release` runs it.
 
     Attributes:
         noise: the law of the noise on every number.
@@ -126,8 +126,8 @@ class AdditiveNoise(PlainData):
     ) -> Self:
         """Noise on a table of counts in which one record changes one count by one (a histogram).
 
-        There may be any number of counts: epsilon is that of a single one, because one record touches only one
-        of them. If a record can be counted k times, pass sensitivity=k.
+        There may be any number of counts: epsilon is that of a single one, because one record touches only
+        one of them. If a record can be counted k times, pass sensitivity=k.
         """
         return cls(noise, sensitivity, norm=1.0, dimension=math.inf, grid=grid)
 
@@ -141,7 +141,7 @@ class AdditiveNoise(PlainData):
     def _checked_norm(self) -> float | str:
         beta = self.noise.beta
         if isinstance(self.norm, str):
-            arguments.one_of("norm", self.norm, (MATCHED,), hint="or give a number p in [1, inf]")
+            arguments.one_of("norm", self.norm, (MATCHED,), hint="or give a number p in [1, inf], such as 2")
             arguments.real(
                 "beta", beta, above=1.0, below=2.0, hint='norm="matched" is only for such noise; give norm=p'
             )

@@ -20,7 +20,7 @@ MOST_ALLOCATED = 10**5  # steps of one allocation
 class PoissonSampled(PlainData):
     """A mechanism that is run on a random part of the records: each is kept with probability `rate`.
 
-    Records are kept independently of each other (Poisson sampling). Because a record usually takes no part, the
+    Records are kept independently of each other (Poisson sampling). Because a record usually takes no part,
     epsilon is smaller than that of the mechanism on all records, as long as nobody learns which were kept.
 
     Args:

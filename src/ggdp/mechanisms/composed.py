@@ -15,10 +15,10 @@ from ggdp.mechanisms.custom import CustomMechanism, PlainData
 class Adjacency(StrEnum):
     """Which two datasets count as neighbours, that is, what kind of change in the data epsilon is about.
 
-    `ADD_REMOVE`, the default, means that one record is added or removed; its epsilon is the larger of those of
-    `ADD` and `REMOVE`. `REMOVE` is about one direction only: outputs with the record are at most e^epsilon times
-    as likely as without it, up to delta. `ADD` is the other direction. `REPLACE` means that one record changes
-    its value, which moves a query by up to twice its sensitivity.
+    `ADD_REMOVE`, the default, means that one record is added or removed; its epsilon is the larger of those
+    of `ADD` and `REMOVE`. `REMOVE` is about one direction only: outputs with the record are at most e^epsilon
+    times as likely as without it, up to delta. `ADD` is the other direction. `REPLACE` means that one record
+    changes its value, which moves a query by up to twice its sensitivity.
 
     >>> from ggdp import Laplace, epsilon
     >>> epsilon(AdditiveNoise(Laplace(scale=2.0)), delta=0, adjacency=Adjacency.REPLACE).upper
@@ -89,7 +89,10 @@ def _listed(mechanism: "Step | Composed | Iterable[Part]") -> list[Part]:
     listed = []
     for part in mechanism:
         if not (isinstance(part, (tuple, list)) and len(part) == 2):
-            raise ValueError(f"each part of a composition must be a pair (mechanism, times), got {part!r}")
+            raise ValueError(
+                f"each part of a composition must be a pair (mechanism, times), got {part!r}; "
+                "write (mechanism, 1) for one release"
+            )
         step, count = part
         arguments.instance("mechanism", step, kinds)
         listed.append((step, arguments.whole("times", count)))

@@ -253,12 +253,12 @@ def choice_report(result: Fields, top: Fields) -> Report:
     threshold = {"threshold": f"{result.real('threshold', above=0.0):g}"} if name == "outside" else {}
     level = {"level": f"{top.real('level', above=0.0, most=1.0):g}"} if top.holds("level") else {}
     return Report(
-        title=f"The noise that hurts least, of {result.whole('steps', least=1)} releases",
+        title=f"The noise with the smallest error, for {result.whole('steps', least=1)} releases",
         guarantee=None,
         no_guarantee="",
         settings={
             **_target(top),
-            "what hurts": figures.LOSSES[name],
+            "what is to be small": figures.LOSSES[name],
             **threshold,
             **level,
             "sampling rate": f"{top.real('rate', above=0.0, most=1.0):g}",

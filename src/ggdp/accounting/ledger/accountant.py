@@ -30,10 +30,10 @@ _FIRST_BLOCK = 32  # steps that the first certificate of a budget tries to cover
 class Accountant:
     """A ledger: it records the releases made on the same data and computes their epsilon and delta together.
 
-    `step` records a release that was made. If the ledger has a budget, call `spend` before each release instead:
-    it records the release only if everything recorded and this release together are certified to stay within
-    the budget, and raises `BudgetExceededError` otherwise. `state_dict` and `from_state_dict` keep the ledger in
-    a file.
+    `step` records a release that was made. If the ledger has a budget, call `spend` before each release
+    instead: it records the release only if everything recorded and this release together are certified to
+    stay within the budget, and raises `BudgetExceededError` otherwise. To keep the ledger in a file, write
+    `state_dict()` as JSON and read it back with `from_state_dict`.
 
     Args:
         epsilon: The budget's epsilon, in [0, 2000]; leave out both for a ledger without a budget.
