@@ -66,9 +66,9 @@ def choose(
         LossChoice,
         typer.Option(
             "--loss",
-            help="What is to be small: the standard deviation of the noise; the mean of |noise|; the chance that "
-            "|noise| exceeds --threshold; or the width of the interval that holds the noise with probability "
-            "--level.",
+            help="What is to be small: the standard deviation of the noise; the mean of |noise|; the chance "
+            "that |noise| exceeds --threshold; or the width of the interval that holds the noise with "
+            "probability --level.",
         ),
     ] = LossChoice.STD,
     threshold: Thresholds = None,
@@ -90,8 +90,9 @@ def choose(
     plot: options.Plot = None,
     json: options.Json = False,
 ) -> None:
-    """Find the exponent whose noise has the smallest error, beside others that are equally private.
+    """Find the exponent whose noise has the smallest error.
 
+    All noises in the table have the least scale that keeps the same epsilon and delta.
     The least in a column is marked with *; the best of all exponents from 1 to 8 is below the table.
     --plot needs matplotlib: pip install "ggdp[plot]".
 
