@@ -26,12 +26,15 @@ _METHODS = {"scanned": scanned_estimate, "one-coordinate": one_coordinate_estima
 
 
 def account(mechanism: Mechanism | Vote, *, adjacency: Adjacency | None = None) -> "PrivacyProfile":
-    """Account for a mechanism: return its privacy profile, which holds all its pairs (epsilon, delta).
+    """Account for a mechanism: return its privacy profile, which knows epsilon at any delta.
 
     Args:
         mechanism: what is released.
         adjacency: which datasets are neighbours. If left out it is ADD_REMOVE, the worse of adding and of
             removing a record; a vote such as `NoisyArgmax` names its own.
+
+    Returns:
+        A `PrivacyProfile`: ask it `epsilon(delta=...)`, `delta(epsilon=...)` and more, as often as you like.
 
     Raises:
         ValueError: the mechanism, or the adjacency for it, is not covered.
@@ -48,9 +51,9 @@ def account(mechanism: Mechanism | Vote, *, adjacency: Adjacency | None = None) 
 
 
 class PrivacyProfile:
-    """Certified epsilon at any delta, and delta at any epsilon, of one mechanism; made by `account`.
+    """The privacy of one mechanism: certified epsilon at any delta, and delta at any epsilon. `account` makes it.
 
-    What the first question has computed is kept, so that further ones nearby cost a fraction of it.
+    The work of the first question is kept, so that further questions are answered much faster.
 
     Guarantees:
         lower <= truth <= upper in every answer, rounding included. tests/accounting/test_soundness.py holds

@@ -135,20 +135,23 @@ def calibrate_scale(
 
     Args:
         beta: exponent of the noise, in [1, 32].
-        epsilon: the target, in [0, 2000].
-        delta: the target: in [1e-100, 1), or 0 for pure privacy, which Laplace noise has.
-        rate: Poisson sampling probability of each step, in [1e-7, 1].
-        steps: number of steps, at most 10^7.
-        sensitivity: most one record moves a step's value.
-        norm: in which the sensitivity of a vector is measured; beta if left out.
-        dimension: of a step's value, up to 10^9 or infinity.
+        epsilon: the target epsilon of all steps together, in [0, 2000].
+        delta: the target delta, in [1e-100, 1), or 0 for pure privacy, which Laplace noise has.
+        rate: the probability of each record to take part in a step (Poisson sampling), in [1e-7, 1].
+        steps: how many steps or releases there are, at most 10^7.
+        sensitivity: the most that one record moves the value of a step.
+        norm: p of the l_p norm in which the sensitivity of a vector is measured; beta if left out.
+        dimension: how many numbers the value of a step has, up to 10^9 or infinity.
         shift: what one record does to the value, where that is known; see `AdditiveNoise`.
         adjacency: which datasets are neighbours.
-        alongside: other releases on the same data that share the target, as pairs (mechanism, times): a
-            normalisation before training, say. Their noise is what it is; the answer leaves room for them.
-        tolerance: how far above the smallest scale the answer may lie, as a part of it, in [1e-9, 0.1]. If
-            left out, 1e-9 for one step and 4e-7 for several. The answer is on the private side whatever it
-            is; a large one is found sooner.
+        alongside: other releases on the same data that share the target, as pairs (mechanism, times), for
+            example a normalisation before training. Their noise stays as given.
+        tolerance: how far above the smallest scale the answer may lie, relative to it, in [1e-9, 0.1]. If
+            left out, 1e-9 for one step and 4e-7 for several. The answer meets the target in any case; with a
+            larger tolerance it is found sooner.
+
+    Returns:
+        `Calibrated`: its `noise`, `scale` and `noise_multiplier`, and the epsilon `achieved`.
 
     Guarantees:
         1. The certified upper bound of epsilon at `delta`, `achieved.upper`, is at most `epsilon`.

@@ -50,7 +50,14 @@ def fit(
     progress: bool = True,
     on_epoch: Callable[[EpochRow], None] | None = None,
 ) -> FitReport:
-    """Train to the end of the plan.
+    """Train a private model: a ready-made loop with checkpoints, early stopping and weight averages.
+
+    It takes the steps that `make_private` planned, and stops earlier only if an option below says so or the
+    budget is spent.
+
+        private = make_private(model, optimizer, loader, beta=2.0, clip_norm=1.0, target_epsilon=2.0,
+                               delta=1e-6, epochs=20)
+        fit(private, torch.nn.functional.cross_entropy)
 
     Args:
         private: what `make_private` returned; its dataset gives pairs (inputs, target), or longer tuples
@@ -333,7 +340,12 @@ def take_steps(
 
 
 def accuracy_on(dataset: TensorDataset, *, batch_size: int = 4096) -> Score:
-    """A score for `fit`: the share of a dataset of (inputs, label) that the model labels right."""
+    """A score for the argument `evaluate` of `fit`: the share of examples that the model labels right.
+
+    Args:
+        dataset: tensors (inputs, label), not those that the model is trained on.
+        batch_size: how many examples are labelled at a time.
+    """
 
     def score(model: nn.Module) -> float:
         device = _device(model)
