@@ -34,7 +34,7 @@ def account(mechanism: Mechanism | Vote, *, adjacency: Adjacency | None = None) 
             removing a record; a vote such as `NoisyArgmax` names its own.
 
     Returns:
-        A `PrivacyProfile`: ask it `epsilon(delta=...)`, `delta(epsilon=...)` and more, as often as you like.
+        The privacy profile, whose `epsilon(delta=...)` and `delta(epsilon=...)` you may ask many times.
 
     Raises:
         ValueError: the mechanism, or the adjacency for it, is not covered.
@@ -51,7 +51,7 @@ def account(mechanism: Mechanism | Vote, *, adjacency: Adjacency | None = None) 
 
 
 class PrivacyProfile:
-    """The privacy of one mechanism: certified epsilon at any delta, and delta at any epsilon. `account` makes it.
+    """The privacy of one mechanism, made by `account`: certified epsilon at any delta, and the reverse.
 
     The work of the first question is kept, so that further questions are answered much faster.
 

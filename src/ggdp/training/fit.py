@@ -57,16 +57,17 @@ def fit(
 
         private = make_private(model, optimizer, loader, beta=2.0, clip_norm=1.0, target_epsilon=2.0,
                                delta=1e-6, epochs=20)
-        fit(private, torch.nn.functional.cross_entropy)
+        report = fit(private, evaluate=accuracy_on(held_out))  # held_out: a TensorDataset
 
     Args:
         private: what `make_private` returned; its dataset gives pairs (inputs, target), or longer tuples
             whose last entry is the target.
-        loss: of the model's output and the target: a scalar, mean or sum as `make_private` was told, or one
-            loss for every example. It is verified on the first batch (`Private.check`).
-        evaluate: a score of the model on other data, higher is better, after every epoch.
-        checkpoint: a folder to keep the run in; see `ggdp.training.checkpoint`.
-        resume: go on with the run that the folder holds; a folder that holds one is otherwise refused.
+        loss: a function of the model's output and the target: a scalar, mean or sum as `make_private` was
+            told, or one loss for every example; the cross-entropy if left out. It is verified on the first
+            batch (`Private.check`).
+        evaluate: a function that scores the model on other data after every epoch; higher is better.
+        checkpoint: a folder in which the run is saved, so that it can be resumed.
+        resume: go on with the run that the folder holds; without it, a folder that holds a run is refused.
         save_every: seconds after which the run is saved within an epoch; it is saved after every epoch too.
         keep: further objects to save and restore with the run, by name: an average of the weights, say.
         patience: stop after so many epochs without a better score.
@@ -81,6 +82,9 @@ def fit(
             the dataset gives them so. Targets are repeated for every view.
         progress: show it on standard error.
         on_epoch: called with every row.
+
+    Returns:
+        A report with one row for each epoch, and why training stopped.
 
     Guarantees:
         * The ledger on disk never says less than what has been released, whenever the run is killed. An
