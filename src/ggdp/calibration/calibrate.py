@@ -74,7 +74,7 @@ class Calibrated(NoisyRun):
 
     Attributes:
         step: the noisy step, before sampling.
-        rate: Poisson sampling probability of each step.
+        rate: the probability of each record to take part in a step.
         steps: how many.
         delta: the target's.
         achieved: certified bounds of epsilon at `delta`; `achieved.upper` is at most the target.
@@ -263,14 +263,14 @@ def calibrate_rate(
 
     Args:
         beta: exponent of the noise, in [1, 32].
-        scale: of the noise.
+        scale: the scale of the noise.
         epsilon: the target; this and all further arguments as in `calibrate_scale`.
-        delta: the target.
+        delta: the target delta.
         steps: number of steps.
-        sensitivity: most one record moves a step's value.
-        norm: in which the sensitivity of a vector is measured.
-        dimension: of a step's value.
-        shift: what one record does to the value, where that is known.
+        sensitivity: the most that one record moves the value of a step.
+        norm: p of the l_p norm in which the sensitivity of a vector is measured.
+        dimension: how many numbers the value of a step has.
+        shift: what one record does to the value, where that is known; see `AdditiveNoise`.
         adjacency: which datasets are neighbours.
         alongside: other releases on the same data that share the target.
         tolerance: how far below the largest rate the answer may lie, as a part of it.
@@ -312,14 +312,14 @@ def calibrate_steps(
 
     Args:
         beta: exponent of the noise, in [1, 32].
-        scale: of the noise.
-        epsilon: the target; this and all further arguments as in `calibrate_scale`.
-        delta: the target.
-        rate: Poisson sampling probability of each step.
-        sensitivity: most one record moves a step's value.
-        norm: in which the sensitivity of a vector is measured.
-        dimension: of a step's value.
-        shift: what one record does to the value, where that is known.
+        scale: the scale of the noise.
+        epsilon: the target epsilon; this and all further arguments as in `calibrate_scale`.
+        delta: the target delta.
+        rate: the probability of each record to take part in a step.
+        sensitivity: the most that one record moves the value of a step.
+        norm: p of the l_p norm in which the sensitivity of a vector is measured.
+        dimension: how many numbers the value of a step has.
+        shift: what one record does to the value, where that is known; see `AdditiveNoise`.
         adjacency: which datasets are neighbours.
         alongside: other releases on the same data that share the target.
 

@@ -139,18 +139,18 @@ def best_noise(
     level: float | None = None,
     betas: tuple[float, float] = (1.0, 8.0),
 ) -> BestNoise:
-    """Find the noise with the smallest loss among those for which a run is (epsilon, delta)-private.
+    """Find the noise with the smallest error among all exponents beta that keep an epsilon and a delta.
 
     Args:
-        epsilon: the target of all steps together, as in `calibrate_scale`; so are delta to alongside.
-        delta: the target; 0, pure privacy, leaves Laplace noise alone.
-        rate: Poisson sampling probability of each step.
+        epsilon: the target of all steps together; it and all up to alongside are as in `calibrate_scale`.
+        delta: the target delta; for 0, pure privacy, only Laplace noise is possible.
+        rate: the probability of each record to take part in a step.
         steps: how many releases share the target.
-        sensitivity: most one record moves a step's value.
-        norm: in which the sensitivity of a vector is measured, a number. A vector needs one, because a norm
-            that follows beta would compare noises for different promises.
-        dimension: of a step's value.
-        shift: what one record does to the value, where that is known.
+        sensitivity: the most that one record moves the value of a step.
+        norm: p of the l_p norm in which the sensitivity of a vector is measured. A vector needs a number here:
+            if the norm followed beta, the noises compared would keep different promises.
+        dimension: how many numbers the value of a step has.
+        shift: what one record does to the value, where that is known; see `AdditiveNoise`.
         adjacency: which datasets are neighbours.
         alongside: other releases on the same data that share the target.
         loss: what is to be small. "std", the standard deviation of the noise; "mean-absolute", the mean of
