@@ -147,7 +147,7 @@ def best_noise(
         rate: the probability of each record to take part in a step.
         steps: how many releases share the target.
         sensitivity: the most that one record moves the value of a step.
-        norm: p of the l_p norm in which the sensitivity of a vector is measured. A vector needs a number here:
+        norm: p of the l_p norm in which the sensitivity of a vector is measured. A vector needs a number:
             if the norm followed beta, the noises compared would keep different promises.
         dimension: how many numbers the value of a step has.
         shift: what one record does to the value, where that is known; see `AdditiveNoise`.
