@@ -25,7 +25,7 @@ What the transform wraps around, what lies outside its window, and rounding are 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -36,7 +36,7 @@ from ggdp.accounting.bounds import ErrorLedger
 from ggdp.accounting.engines import contour, moments
 from ggdp.accounting.engines.curve import Curve, LogDelta
 from ggdp.accounting.engines.grid_law import GridLaw, discretize
-from ggdp.accounting.engines.lattice import log_sum, tilted_sum
+from ggdp.accounting.engines.lattice import Laws, log_sum, tilted_sums
 from ggdp.accounting.engines.tilt import Parts, TiltPlan, saddle_for_epsilon
 from ggdp.errors import CannotCertifyError
 from ggdp.numerics import UNIT_ROUNDOFF, Array
@@ -135,43 +135,53 @@ class _Bulk:
     slip: float
 
     @staticmethod
-    def of(law: GridLaw, times: int, window: _Window) -> "_Bulk":
-        spacing, tilt = law.spacing, window.tilt
+    def of(laws: Laws, window: _Window, less: Sequence[int]) -> "list[_Bulk]":
+        """The sum of all bulks but one, once for each kind that is one short."""
+        spacing, tilt = laws[0][0].spacing, window.tilt
         size = 1 << max(8, math.ceil(math.log2((window.high - window.low) / spacing)))
-        entries, entry_error, log_phi = tilted_sum([(law, times)], tilt, size)
-        origin, first = times * law.origin, times * law.first
-        start = math.floor((window.low - origin) / spacing)
-        loss = np.asarray(origin + (start + np.arange(size)) * spacing, dtype=float)
-
-        def cumulant(theta: float) -> float:
-            return times * log_sum(law.log_mass + theta * law.loss)
-
-        nothing, tilted = cumulant(0.0), cumulant(tilt)
-        rounding = 1e-13 * (abs(nothing) + abs(tilted)) + 1e-9
-        right = cumulant(window.right) - window.right * float(loss[-1]) + rounding
-        left = cumulant(-window.left) + window.left * float(loss[0]) + rounding
-        tilted_right = cumulant(tilt + window.tilted_right) - tilted - window.tilted_right * float(loss[-1])
-        tilted_left = cumulant(tilt - window.tilted_left) - tilted + window.tilted_left * float(loss[0])
-        # sums of bounded losses end, and where the window holds all of them nothing lies outside
-        slack = 1e-9 * float(loss[-1] - loss[0])
-        if float(loss[-1]) > times * float(law.loss[-1]) + slack:
-            right = tilted_right = -math.inf
-        if float(loss[0]) < times * float(law.loss[0]) - slack:
-            left = tilted_left = -math.inf
-        infinite = math.log(1.01 * times * law.infinite) if law.infinite > 0.0 else -math.inf
-        alias = math.exp(min(tilted_right + rounding, 0.0)) + math.exp(min(tilted_left + rounding, 0.0))
-        places = times * (abs(law.origin) + (abs(law.first) + len(law.mass)) * spacing)
-        return _Bulk(
-            loss=loss,
-            share=np.roll(entries, -((start - first) % size)),
-            tilt=tilt,
-            log_phi=log_phi,
-            entry_error=entry_error,
-            alias=alias,
-            log_right=float(np.logaddexp(min(right, 0.0), infinite)),
-            log_left=min(left, 0.0),
-            slip=8.0 * UNIT_ROUNDOFF * (places + abs(float(loss[0])) + abs(float(loss[-1]))),
-        )
+        sums = tilted_sums(laws, tilt, size, less)
+        tilts = (0.0, tilt, window.right, -window.left, tilt + window.tilted_right, tilt - window.tilted_left)
+        each = np.array([[log_sum(law.log_mass + one * law.loss) for one in tilts] for law, _ in laws])
+        times = np.array([float(count) for _, count in laws])
+        found = []
+        for short, (entries, entry_error, log_phi) in zip(less, sums, strict=True):
+            counts = times - (np.arange(len(laws)) == short)
+            origin = sum(count * law.origin for (law, _), count in zip(laws, counts, strict=True))
+            first = sum(count * law.first for law, count in laws) - laws[short][0].first
+            start = math.floor((window.low - origin) / spacing)
+            loss = np.asarray(origin + (start + np.arange(size)) * spacing, dtype=float)
+            _, tilted, right, left, tilted_right, tilted_left = (float(v) for v in counts @ each)
+            rounding = 1e-13 * float(counts @ (np.abs(each[:, 0]) + np.abs(each[:, 1]))) + 1e-9
+            right += rounding - window.right * float(loss[-1])
+            left += rounding + window.left * float(loss[0])
+            tilted_right -= tilted + window.tilted_right * float(loss[-1])
+            tilted_left += window.tilted_left * float(loss[0]) - tilted
+            # sums of bounded losses end, and where the window holds all of them nothing lies outside
+            slack = 1e-9 * float(loss[-1] - loss[0])
+            if float(loss[-1]) > float(counts @ [float(law.loss[-1]) for law, _ in laws]) + slack:
+                right = tilted_right = -math.inf
+            if float(loss[0]) < float(counts @ [float(law.loss[0]) for law, _ in laws]) - slack:
+                left = tilted_left = -math.inf
+            beyond_all = float(counts @ [law.infinite for law, _ in laws])
+            infinite = math.log(1.01 * beyond_all) if beyond_all > 0.0 else -math.inf
+            alias = math.exp(min(tilted_right + rounding, 0.0)) + math.exp(min(tilted_left + rounding, 0.0))
+            places = float(
+                counts @ [abs(law.origin) + (abs(law.first) + len(law.mass)) * spacing for law, _ in laws]
+            )
+            found.append(
+                _Bulk(
+                    loss=loss,
+                    share=np.roll(entries, -((start - first) % size)),
+                    tilt=tilt,
+                    log_phi=log_phi,
+                    entry_error=entry_error,
+                    alias=alias,
+                    log_right=float(np.logaddexp(min(right, 0.0), infinite)),
+                    log_left=min(left, 0.0),
+                    slip=8.0 * UNIT_ROUNDOFF * (places + abs(float(loss[0])) + abs(float(loss[-1]))),
+                )
+            )
+        return found
 
     @cached_property
     def _untilted(self) -> tuple[Array, float]:
@@ -248,8 +258,8 @@ def _joined(jump: _Jump, t: Array) -> HockeyStick:
 
 @dataclass(frozen=True)
 class _Sum:
-    """A sum relative to e^log_scale: certified ends, a value, minus its slope, its rounding error, and what
-    may have been wrapped into it.
+    """A sum relative to e^log_scale: certified ends, a value, minus its slope, its rounding error, what may
+    have been wrapped into it, and how far two laws are apart.
     """
 
     log_scale: float
@@ -259,38 +269,69 @@ class _Sum:
     slope: float
     noise: float
     alias: float
+    apart: float = 0.0
+
+
+@dataclass(frozen=True)
+class _Beside:
+    """One kind of jump, how many releases may have it, and all other bulks from above and from below.
+
+    Attributes:
+        log_rest: no more than log of the mass under P of the other bulks.
+    """
+
+    jump: _Jump
+    times: int
+    above: _Bulk
+    below: _Bulk | None
+    log_rest: float
+
+    def at(self, epsilon: float, base: float) -> "_Sum":
+        """D_1 of this kind relative to e^base: the ends of both laws, the value in their middle."""
+        upper = self.above.with_jump(self.jump, epsilon)
+        lower = None if self.below is None else self.below.with_jump(self.jump, epsilon)
+        ratio = self.times * _exp(upper.log_scale - base)
+        low, value, apart = self._jensen(epsilon, upper.log_scale), upper.value, math.inf
+        if lower is not None:
+            shrunk = _exp(lower.log_scale - upper.log_scale)
+            low = max(low, shrunk * lower.low)
+            apart = abs(value - shrunk * lower.value)
+            value = 0.5 * (value + shrunk * lower.value)
+        if not low <= upper.high:
+            raise CannotCertifyError("the law below lies above the law above: arithmetic failed")
+        value, apart = min(max(value, low), upper.high), min(apart, upper.high - low)
+        scaled = (ratio * v for v in (low, value, upper.high, upper.slope, upper.noise, upper.alias, apart))
+        return _Sum(base, *scaled)
+
+    def _jensen(self, epsilon: float, base: float) -> float:
+        """One jump beside bulks that say nothing, relative to e^base."""
+        one = self.jump.delta(np.array([epsilon - self.log_rest]))
+        value = float(one.value[0] - one.error[0])
+        return _exp(math.log(value) + self.log_rest - base) * (1.0 - 1e-14) if value > 0.0 else 0.0
 
 
 @dataclass(frozen=True)
 class OneJump:
-    """delta of equal releases, split by the number of jumps."""
+    """delta of a composition, split by the number of jumps."""
 
-    times: int
-    jump: _Jump
-    above: _Bulk
-    below: _Bulk | None
+    kinds: Sequence[_Beside]
     none: Callable[[float], tuple[float, float, float, float]]
     many: Callable[[float], float]
 
     def log_delta(self, epsilon: float) -> LogDelta:
         """Certified log delta at epsilon."""
-        upper = self.above.with_jump(self.jump, epsilon)
-        lower = None if self.below is None else self.below.with_jump(self.jump, epsilon)
-        base = upper.log_scale
-        count = float(self.times)
-        high, value, slope = upper.high, upper.value, upper.slope
-        low = self._jensen(epsilon, base)
-        apart = high - low
-        if lower is not None:
-            ratio = _exp(lower.log_scale - base)
-            low = max(low, ratio * lower.low)
-            apart = min(apart, abs(value - ratio * lower.value))
-            value = 0.5 * (value + ratio * lower.value)
-        if not low <= high:
-            raise CannotCertifyError("the law below lies above the law above: arithmetic failed")
-        value = min(max(value, low), high)
-        base += math.log(count)
-        rounding = 1.0 + 4.0 * UNIT_ROUNDOFF * (abs(base) + 8.0)
+        rough = [
+            math.log(kind.times) + _log(kind.jump.delta(np.array([epsilon])).value)[0] for kind in self.kinds
+        ]
+        base = float(max(max(rough), -690.0))
+        sums = [kind.at(epsilon, base) for kind in self.kinds]
+        low, value, high, slope, noise, alias, apart = (
+            math.fsum(getattr(one, name) for one in sums)
+            for name in ("low", "value", "high", "slope", "noise", "alias", "apart")
+        )
+        rounding = 1.0 + 4.0 * UNIT_ROUNDOFF * (
+            abs(base) + 16.0 + max(abs(kind.above.log_phi) for kind in self.kinds) + len(self.kinds)
+        )
         none_low, none_here, none_high, none_slope = self._scaled_none(epsilon, base)
         more = _exp(self.many(epsilon) - base)
         total, bottom, top = value + none_here, low / rounding + none_low, high * rounding + none_high + more
@@ -303,9 +344,9 @@ class OneJump:
             slope=-(slope + none_slope) / total,
             ledger=ErrorLedger(
                 truncation=(more + max(none_high - none_here, 0.0)) / total,
-                aliasing=upper.alias / total,
+                aliasing=alias / total,
                 quadrature=0.0,
-                roundoff=upper.noise / total + rounding - 1.0,
+                roundoff=noise / total + rounding - 1.0,
                 discretization=apart / total,
             ),
         )
@@ -315,60 +356,90 @@ class OneJump:
         parts = [_exp(v - base) for v in (low, here, high)]
         return parts[0], parts[1], parts[2], -slope * parts[1]
 
-    def _jensen(self, epsilon: float, base: float) -> float:
-        """One jump beside bulks that say nothing, relative to e^base."""
-        rare = (self.times - 1.0) * -math.log1p(-math.exp(self.jump.log_p)) * (1.0 + 1e-12)
-        one = self.jump.delta(np.array([epsilon + rare]))
-        value = float(one.value[0] - one.error[0])
-        return _exp(math.log(value) - rare - base) * (1.0 - 1e-14) if value > 0.0 else 0.0
-
 
 def build(
     parts: Parts, plan: TiltPlan, epsilon: float, tolerance: float, most_points: int = MOST_POINTS
 ) -> OneJump:
-    """Split one kind of release for questions near one epsilon, so finely that epsilon's relative width is
-    about `tolerance`, if `most_points` are enough for that.
+    """Split for questions near one epsilon, so finely that epsilon's relative width is about `tolerance`, if
+    `most_points` are enough for that.
 
     Raises:
         CannotCertifyError: two jumps are not negligible wherever they begin, or D_0 cannot be had.
     """
-    if len(parts) != 1:
-        raise CannotCertifyError("jumps are split off one kind of release")
-    pair, times = parts[0]
+    times = plan.times
     with np.errstate(divide="ignore"):
-        log_delta = math.log(times) + float(plan.log_single_deltas(np.array([epsilon]))[0])
-    if not log_delta > -700.0:
+        singles = np.log(times) + plan.log_single_deltas(np.full(len(parts), epsilon))
+    log_delta = float(np.logaddexp.reduce(singles))
+    if not log_delta > -690.0:
         raise CannotCertifyError("no loss is large enough to be a jump")
-    jump, many = _chosen_jump(pair, times, plan, epsilon, log_delta)
-    whole = ((jump.bulk, times),)
-    none = _no_jump(whole, TiltPlan.of(whole), epsilon, log_delta)
-    others = ((jump.bulk, times - 1),)
-    rest = TiltPlan.of(others)
-    window = _planned_window(rest, jump, epsilon)
-    low = _lowest(rest, window.tilt, times)
+    jumps, many = _chosen_jumps(parts, plan, epsilon, log_delta)
+    bulks = tuple(
+        (pair if jump is None else jump.bulk, count) for (pair, count), jump in zip(parts, jumps, strict=True)
+    )
+    rest = TiltPlan.of(bulks)
+    none = _no_jump(bulks, rest, epsilon, log_delta)
+    window = _planned_window(rest, jumps, epsilon)
+    lows = _lowest(rest, window.tilt)
+    highs = [_highest(pair, rest, index, log_delta) for index, (pair, _) in enumerate(bulks)]
     spacing = (window.high - window.low) / 2.0**12
-    unit = math.log(times) + jump.log_p
-    negligible = math.exp(min(max(log_delta + _NO_MATTER - unit - math.log(times), -690.0), 0.0))
+    known = [(index, jump) for index, jump in enumerate(jumps) if jump is not None]
+    less = [index for index, _ in known]
+    rare = sum(parts[index][1] * -math.log1p(-math.exp(jump.log_p)) for index, jump in known) * (1.0 + 1e-12)
+    unit = float(np.logaddexp.reduce([math.log(parts[index][1]) + jump.log_p for index, jump in known]))
+    releases = math.log(float(times.sum()))
+    negligible = math.exp(min(max(log_delta + _NO_MATTER - unit - releases, -690.0), 0.0))
+    most = most_points / max(1.0, len(parts) / 4.0)
     while True:
-        law = discretize(jump.bulk, spacing, low, jump.bulk.supremum, negligible)
-        above = _Bulk.of(law, times - 1, window)
-        below = None if law.below is None else _Bulk.of(law.below, times - 1, window)
-        found = OneJump(times, jump, above, below, none, many)
+        laws = [
+            (discretize(pair, spacing, low, high, negligible), count)
+            for (pair, count), low, high in zip(bulks, lows, highs, strict=True)
+        ]
+        above = _Bulk.of(laws, window, less)
+        below = _Bulk.of(
+            [(_law_below(law, jump), count) for (law, count), jump in zip(laws, jumps, strict=True)],
+            window,
+            less,
+        )
+        kinds = [
+            _Beside(jump, parts[index][1], over, under, -rare)
+            for (index, jump), over, under in zip(known, above, below, strict=True)
+        ]
+        found = OneJump(kinds, none, many)
         here = found.log_delta(epsilon)
         wanted = -0.5 * tolerance * here.slope * epsilon
         lost = here.ledger.roundoff > 0.1  # no finer grid helps against that
-        if here.ledger.discretization <= wanted or lost or 2 * len(above.loss) > most_points:
+        size = len(above[0].loss)
+        if here.ledger.discretization <= wanted or lost or 2 * size > most:
             return found
         finer = min(max(0.7 * wanted / here.ledger.discretization, 1.0 / 32.0), 0.25)
-        spacing *= max(finer, len(above.loss) / most_points)
+        spacing *= max(finer, size / most)
 
 
-def _chosen_jump(
-    pair: ShiftPair, times: int, plan: TiltPlan, epsilon: float, log_delta: float
-) -> tuple[_Jump, Callable[[float], float]]:
-    """The smallest loss at which a jump may begin so that two of them are negligible, and a bound on two."""
+def _law_below(law: GridLaw, jump: _Jump | None) -> GridLaw:
+    """The law below; of a bulk that the grid is too coarse for, its mass, which says next to nothing."""
+    if law.below is not None:
+        return law.below
+    log_mass = 0.0 if jump is None else math.log1p(-math.exp(jump.log_p)) * (1.0 + 1e-12)
+    return GridLaw(
+        origin=log_mass,  # P over Q is at least the mass under P
+        first=0,
+        spacing=law.spacing,
+        mass=np.array([math.exp(log_mass) * (1.0 - 1e-15)]),
+        infinite=0.0,
+        raised=0.0,
+        moved=0.0,
+        excess_mass=0.0,
+        excess_factor=0.0,
+    )
+
+
+def _chosen_jumps(
+    parts: Parts, plan: TiltPlan, epsilon: float, log_delta: float
+) -> tuple[list[_Jump | None], Callable[[float], float]]:
+    """The smallest loss at which jumps may begin so that two of them are negligible, the jumps of all kinds
+    that have any, and a bound on two."""
     tilts = _TILTS / epsilon
-    loss, log_mass = plan.loss, plan.log_mass
+    loss, log_mass = plan.loss, plan.log_mass + plan.log_times
     for fraction in _FRACTIONS:
         first = fraction * epsilon
         for limit in (1.0, 0.8, 0.65):
@@ -377,41 +448,62 @@ def _chosen_jump(
                 continue
             big = float(np.logaddexp.reduce(np.where(loss > second, log_mass, -np.inf)))
             small = float(np.logaddexp.reduce(np.where(loss > first, log_mass, -np.inf)))
-            if big + small + 2.0 * math.log(times) > log_delta + _NEGLIGIBLE:
+            if big + small > log_delta + _NEGLIGIBLE:
                 continue
             kept = plan.below(second)
-            jumps = (loss > first) & (loss <= second)
+            inside = (loss > first) & (loss <= second)
             bounds = []
             for tilt in tilts:
-                inside = float(np.logaddexp.reduce(log_mass[jumps] + tilt * loss[jumps], initial=-np.inf))
-                rest = float(kept.log_phis(float(tilt))[0])
-                bounds.append(2.0 * (math.log(times) + inside) + (times - 2) * rest - tilt * epsilon)
+                jumps = float(np.logaddexp.reduce(log_mass[inside] + tilt * loss[inside], initial=-np.inf))
+                rest = float(kept.times @ kept.log_phis(float(tilt)))
+                bounds.append(2.0 * jumps + rest - tilt * epsilon)
             best = int(np.argmin(bounds))
             if bounds[best] <= log_delta + _NEGLIGIBLE:
-                jump = _Jump.beyond_loss(pair, first)
-                return jump, _several(jump, times, second, float(tilts[best]))
+                chosen = [
+                    _Jump.beyond_loss(pair, first) if pair.supremum > first * (1.0 + 1e-9) else None
+                    for pair, _ in parts
+                ]
+                return chosen, _several(parts, chosen, second, float(tilts[best]))
     raise CannotCertifyError("more than one jump may matter")
 
 
-def _several(jump: _Jump, times: int, second: float, tilt: float) -> Callable[[float], float]:
+def _several(
+    parts: Parts, jumps: Sequence[_Jump | None], second: float, tilt: float
+) -> Callable[[float], float]:
     """log of a bound on D_2 + D_3 + ..., as a function of epsilon."""
-    pair = jump.pair
-    edges = np.linspace(float(pair.loss(np.array(jump.cut))), second, _CELLS + 1)
-    places = thresholds(pair, edges)[0]
-    log_p, _, slip = log_masses(pair, np.where(np.isfinite(places), places, jump.cut))
-    log_p = np.where(np.isfinite(places), log_p + slip, -np.inf) + 1e-6  # a place is off by next to nothing
-    log_p[0] = jump.log_p
-    # E[e^{tilt L}; jump, L <= c_2] <= e^{tilt l_1} P(J) + sum of (e^{tilt l_{i+1}} - e^{tilt l_i}) P(L > l_i)
-    above = tilt * edges * (1.0 + 1e-9)
-    rises = above[2:] + np.log(-np.expm1(above[1:-1] - above[2:]))
-    log_jump = float(np.logaddexp.reduce(np.append(rises + log_p[1:-1], above[1] + log_p[0]))) + 1e-9
-    kept: Parts = ((replace(pair, cut=float(places[-1])), max(times - 2, 1)),)
-    rest = moments.certified_cumulant(kept, TiltPlan.of(kept), tilt) if times > 2 else 0.0
-    both = 2.0 * math.log(times) + 1e-9
-    apart = both + float(log_p[-1]) + jump.log_p
+    log_jumps, log_all, log_big = -math.inf, -math.inf, -math.inf
+    kept: list[tuple[ShiftPair, int]] = []
+    for (pair, times), jump in zip(parts, jumps, strict=True):
+        if jump is None:
+            kept.append((pair, times))
+            continue
+        edges = np.linspace(float(pair.loss(np.array(jump.cut))), second, _CELLS + 1)
+        places = thresholds(pair, edges)[0]
+        log_p, _, slip = log_masses(pair, np.where(np.isfinite(places), places, jump.cut))
+        # a place is off by next to nothing
+        log_p = np.where(np.isfinite(places), log_p + slip, -np.inf) + 1e-6
+        log_p[0] = jump.log_p
+        # E[e^{tilt L}; jump, L <= c_2]
+        #   <= e^{tilt l_1} P(J) + sum of (e^{tilt l_{i+1}} - e^{tilt l_i}) P(L > l_i)
+        above = tilt * edges * (1.0 + 1e-9)
+        rises = above[2:] + np.log(-np.expm1(above[1:-1] - above[2:]))
+        log_jump = float(np.logaddexp.reduce(np.append(rises + log_p[1:-1], above[1] + log_p[0]))) + 1e-9
+        # divided by the moment generating function of a release that is a jump, no less than its mass to the
+        # power 1 + tilt: Jensen's inequality
+        big = float(log_p[-1])
+        if not big < -0.1:
+            raise CannotCertifyError("no jump is rare")
+        log_jump -= (1.0 + tilt) * math.log1p(-math.exp(big)) * (1.0 + 1e-9)
+        count = math.log(times)
+        log_jumps = float(np.logaddexp(log_jumps, count + log_jump))
+        log_all = float(np.logaddexp(log_all, count + jump.log_p))
+        log_big = float(np.logaddexp(log_big, count + big))
+        kept.append((replace(pair, cut=float(places[-1])) if np.isfinite(places[-1]) else pair, times))
+    restricted = tuple(kept)
+    rest = moments.certified_cumulant(restricted, TiltPlan.of(restricted), tilt)
 
     def bound(epsilon: float) -> float:
-        return float(np.logaddexp(apart, both + 2.0 * log_jump + rest - tilt * epsilon)) + 1e-9
+        return float(np.logaddexp(log_all + log_big, 2.0 * log_jumps + rest - tilt * epsilon)) + 1e-8
 
     return bound
 
@@ -435,8 +527,16 @@ def _no_jump(
     return value
 
 
-def _planned_window(plan: TiltPlan, jump: _Jump, epsilon: float) -> _Window:
+def _planned_window(plan: TiltPlan, jumps: Sequence[_Jump | None], epsilon: float) -> _Window:
     """The tilt at which rounding of the transform does least harm, and a window that holds nearly all."""
+    known = [
+        (math.log(count), jump) for jump, count in zip(jumps, plan.times, strict=True) if jump is not None
+    ]
+    log_p = float(np.logaddexp.reduce([count + jump.log_p for count, jump in known]))
+
+    def log_delta(t: Array) -> Array:
+        """Of any one jump."""
+        return np.logaddexp.reduce([count + _log(jump.delta(t).value) for count, jump in known])
 
     def cumulant(tilt: float) -> float:
         return float(plan.times @ plan.log_phis(tilt))
@@ -449,16 +549,19 @@ def _planned_window(plan: TiltPlan, jump: _Jump, epsilon: float) -> _Window:
         return above, below
 
     steps = [float(step) for step in _STEPS / epsilon]
-    log_one = _log(jump.delta(np.array([epsilon])).value)[0]
-    (high, right), (low, left) = ends(0.0, jump.log_p - log_one - _NO_MATTER, 3.0 - _NO_MATTER)
+    log_one = float(log_delta(np.array([epsilon]))[0])
+    (high, right), (low, left) = ends(0.0, log_p - log_one - _NO_MATTER, 3.0 - _NO_MATTER)
     sums = np.linspace(low, max(high, low + 1e-3 * epsilon), _COARSE)
-    log_deltas = _log(jump.delta(epsilon - sums).value)
+    log_deltas = log_delta(epsilon - sums)
     spares = [(cumulant(step) + float((log_deltas - step * sums).max()), step) for step in [0.0, *steps]]
     spare, tilt = min(spares)
     enough = 3.0 - _NO_MATTER + max(spare - log_one, 0.0)
     (last, tilted_right), (first, tilted_left) = ends(tilt, enough, enough)
     high, low = max(high, last), min(low, first)
-    most = float(plan.times.sum()) * jump.bulk.supremum
+    most = sum(
+        float(count) * (math.inf if jump is None else jump.bulk.supremum)
+        for count, jump in zip(plan.times, jumps, strict=True)
+    )
     high = most if high > 0.7 * most else high  # nothing lies beyond the largest sum, whatever the tilt
     if not 0.0 < high - low < math.inf:
         raise CannotCertifyError("no window holds the bulk")
@@ -478,9 +581,21 @@ def _log(values: Array) -> Array:
         return np.asarray(np.log(values))
 
 
-def _lowest(plan: TiltPlan, tilt: float, times: int) -> float:
-    """A loss below which there is next to nothing of a bulk, tilted or not."""
-    loss, log_mass, _ = plan.part(0)
-    least = np.logaddexp.accumulate(log_mass) + max(tilt, 0.0) * loss
-    least = least - (log_mass + max(tilt, 0.0) * loss).max()
-    return float(loss[max(int((least < -42.0 - math.log(times)).sum()) - 1, 0)])
+def _lowest(plan: TiltPlan, tilt: float) -> list[float]:
+    """For each part, a loss below which there is next to nothing of a bulk, tilted or not."""
+    found, releases = [], math.log(float(plan.times.sum()))
+    for index in range(len(plan.times)):
+        loss, log_mass, _ = plan.part(index)
+        least = np.logaddexp.accumulate(log_mass) + max(tilt, 0.0) * loss
+        least = least - (log_mass + max(tilt, 0.0) * loss).max()
+        found.append(float(loss[max(int((least < -42.0 - releases).sum()) - 1, 0)]))
+    return found
+
+
+def _highest(pair: ShiftPair, plan: TiltPlan, index: int, log_delta: float) -> float:
+    """A loss beyond which there is next to nothing of a bulk, or its largest one."""
+    if math.isfinite(pair.supremum):
+        return pair.supremum
+    loss, log_mass, times = plan.part(index)
+    beyond = np.logaddexp.accumulate(log_mass[::-1])[::-1] > log_delta + _NO_MATTER - math.log(times)
+    return float(loss[min(int(beyond.sum()), len(loss) - 1)])

@@ -307,7 +307,7 @@ class PairComposition:
         split: list[EpsilonSandwich] = []  # what one jump found: a lattice has nothing better then
         if self._may_be_rare:
             yield "contour with rare event", partial(self._with_rare, contour.draw, log_delta)
-            if several == 1:
+            if several <= _MOST_ON_GRID:
                 yield "one jump", partial(self._with_jump, log_delta, split)
             if several <= _MANY and not split:
                 yield "lattice with rare event", partial(self._with_rare, _grid, log_delta)
@@ -403,7 +403,7 @@ class PairComposition:
         yield "contour", partial(contour.draw, self.parts, self._plan, saddle)
         if self._may_be_rare and epsilon < 600.0:
             yield "contour with rare event", partial(self._rare_curve, contour.draw, epsilon)
-            if several == 1:
+            if several <= _MOST_ON_GRID:
                 build = partial(jump.build, self.parts, self._plan, max(epsilon, 1e-14), _FAIR_WIDTH)
                 yield "one jump", build
             if several <= _MANY:
