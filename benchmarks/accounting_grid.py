@@ -27,6 +27,7 @@ import warnings
 from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -36,6 +37,7 @@ from ggdp.accounting import Bounds, delta, epsilon
 from ggdp.errors import EpsilonTooLargeError
 
 LONGEST_S = 20
+WIDE, SLOW_S = 1e-5, 5.0
 MOST_MEMORY = 3 << 30  # address space; what asks for more gets a MemoryError, and the case is reported
 
 
@@ -82,18 +84,14 @@ class Setting:
 
     def scaled(self, factor: float) -> "Setting":
         """The same with every part released so many times as often."""
-        return replace(
-            self, parts=tuple(replace(p, times=max(int(p.times * factor), 1)) for p in self.parts)
-        )
+        return replace(self, parts=tuple(replace(p, times=max(int(p.times * factor), 1)) for p in self.parts))
 
     def mechanism(self) -> Composed:
         return Composed([(part.step(), part.times) for part in self.parts])
 
     def snippet(self) -> str:
         steps = ", ".join(f"({part.snippet()}, {part.times})" for part in self.parts)
-        return (
-            f"epsilon(Composed([{steps}]), delta={self.delta!r}, adjacency=Adjacency({self.adjacency!r}))"
-        )
+        return f"epsilon(Composed([{steps}]), delta={self.delta!r}, adjacency=Adjacency({self.adjacency!r}))"
 
 
 @dataclass
@@ -378,7 +376,13 @@ def main() -> int:
     parser.add_argument("--every", type=int, default=1, help="take every so many-th setting of the seed's,")
     parser.add_argument("--first", type=int, default=0, help="beginning with this one: runs side by side")
     parser.add_argument("--out", type=Path, help="write every case as JSON")
+    parser.add_argument("--merge", type=Path, nargs="+", help="ask nothing: sum up files written by --out")
     options = parser.parse_args()
+    if options.merge:
+        outcomes = [_read(one) for path in options.merge for one in json.loads(path.read_text("utf-8"))]
+        print(summary(outcomes))
+        print(verdict(outcomes))
+        return 1 if any(one.bad for one in outcomes) else 0
     seed = options.seed if options.seed is not None else int(np.random.SeedSequence().entropy % 2**32)
     rng = np.random.default_rng(seed)
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
@@ -387,15 +391,31 @@ def main() -> int:
     for place in range(options.first, options.count, options.every):
         one = guarded(settings[place])
         outcomes.append(one)
+        if options.out:  # after every setting, so that a run that is ended leaves what it has
+            options.out.write_text(json.dumps([asdict(o) for o in outcomes], indent=1), encoding="utf-8")
         if one.bad:
             print(f"{place}: {one.complaints} {one.setting.snippet()}", file=sys.stderr, flush=True)
     print(f"seed {seed}")
     print(summary(outcomes))
-    if options.out:
-        options.out.write_text(json.dumps([asdict(one) for one in outcomes], indent=1), encoding="utf-8")
-    bad = sum(one.bad for one in outcomes)
-    print(f"\n{'FAILED' if bad else 'ok'}: {bad} of {len(outcomes)} settings wrong or without an answer")
-    return 1 if bad else 0
+    print(verdict(outcomes))
+    return 1 if any(one.bad for one in outcomes) else 0
+
+
+def verdict(outcomes: list[Outcome]) -> str:
+    """Counts of what the goals are about: none wrong, none above 5 s, at most 1% wider than 1e-5."""
+    bad, wide = sum(one.bad for one in outcomes), sum(one.width > WIDE for one in outcomes)
+    slow = sum(one.seconds > SLOW_S for one in outcomes)
+    return (
+        f"\n{'FAILED' if bad else 'ok'}: of {len(outcomes)} settings {bad} wrong or without an answer, "
+        f"{slow} took more than {SLOW_S:g} s, {wide} wider than {WIDE:g}"
+    )
+
+
+def _read(written: dict[str, Any]) -> Outcome:
+    """An outcome from its JSON."""
+    setting = written.pop("setting")
+    parts = tuple(Part(**part) for part in setting.pop("parts"))
+    return Outcome(Setting(parts, **setting), **written)
 
 
 if __name__ == "__main__":

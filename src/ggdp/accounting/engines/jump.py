@@ -14,33 +14,30 @@ apart,
 - D_1 = T * sum of m(y) g(eps - y), where g is the closed form of one jump, and m the law of T - 1 bulks on a
   grid: one that dominates them from above and one that they dominate from below (`engines.grid_law`), each
   composed by one tilted transform. Without a law below, Jensen's inequality gives g at the mean: with p and q
-  the masses of T - 1 bulks under P and Q, D_1 >= T p g(eps + log(q / p)), because x -> g(log x) is convex.
+  the masses of T - 1 bulks under P and Q, D_1 >= T p g(eps + log_of(q / p)), because x -> g(log x) is convex.
 - The rest, two jumps or more, is only bounded. Either two jumps occur of which one exceeds a loss c_2: at
   most T^2 P(J) P(loss > c_2). Or all losses are at most c_2 and two are jumps: at most T^2 / 2 * M^2
   phi^(T-2) e^(-theta eps) with phi the moment generating function of losses up to c_2, and M that of the
   jumps among them, bounded cell by cell through their survival function.
 
-What the transform wraps around, what lies outside its window, and rounding are charged as in
-`engines.lattice`.
+`engines.bulk` holds the sums of one jump and all bulks beside it.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ggdp.accounting.bounds import ErrorLedger
 from ggdp.accounting.engines import contour, moments
+from ggdp.accounting.engines.bulk import Bulk, Jump, Sum, Window, bounded_exp, log_of
 from ggdp.accounting.engines.curve import Curve, LogDelta
 from ggdp.accounting.engines.grid_law import GridLaw, discretize
-from ggdp.accounting.engines.lattice import Laws, log_sum, tilted_sums
 from ggdp.accounting.engines.tilt import Parts, TiltPlan, saddle_for_epsilon
 from ggdp.errors import CannotCertifyError
 from ggdp.numerics import UNIT_ROUNDOFF, Array
-from ggdp.privacy_loss.hockey_stick import HockeyStick, beyond, log_masses, thresholds
+from ggdp.privacy_loss.hockey_stick import log_masses, thresholds
 from ggdp.privacy_loss.shift_pair import ShiftPair
 
 _FRACTIONS = (0.03, 0.05, 0.07, 0.1, 0.14, 0.19, 0.25, 0.32, 0.4, 0.48, 0.56, 0.64, 0.72, 0.8, 0.88)
@@ -49,227 +46,9 @@ _NO_MATTER = -25.0  # log of each charge that is to be negligible, relative to d
 _TILTS = np.geomspace(0.2, 2000.0, 40)  # times epsilon
 _STEPS = np.geomspace(0.01, 1e5, 90)  # of a tilt, times epsilon
 MOST_POINTS = 2**20
+MOST_KINDS = 3  # each takes its own transform and its own closed form, at every question
 _CELLS = 400  # of a bound on the moment generating function of a jump
-_MOST_EXACT = 12_000  # points at which a jump's delta is asked for; between them it is joined
-_BLOCKS = 1000  # of a window: those in which one jump hardly matters are only bounded
 _COARSE = 400  # points at which a window is planned
-_LARGE = 600.0  # exponent of the largest factor taken
-
-Indices = NDArray[np.intp]
-
-
-@dataclass(frozen=True)
-class _Jump:
-    """Noise beyond a cut: where it begins, and no less than log of its mass under P."""
-
-    pair: ShiftPair
-    cut: float
-    log_p: float
-
-    @staticmethod
-    def beyond_loss(pair: ShiftPair, loss: float) -> "_Jump":
-        place = float(thresholds(pair, np.array([loss]))[0][0])
-        if not math.isfinite(place):
-            raise CannotCertifyError("no loss is large enough to be a jump")
-        log_p, _, slip = (float(v[0]) for v in log_masses(pair, np.array([place])))
-        if not log_p + slip < -0.1:
-            raise CannotCertifyError("no jump is rare")
-        return _Jump(pair, place, log_p + slip)
-
-    def delta(self, t: Array) -> HockeyStick:
-        return beyond(self.pair, t, self.cut)
-
-    @property
-    def bulk(self) -> ShiftPair:
-        return replace(self.pair, cut=self.cut)
-
-
-@dataclass(frozen=True)
-class _Window:
-    """Sums of bulks that are looked at, the tilt for it, and further tilts that show by Chernoff's bound how
-    little lies outside.
-
-    Attributes:
-        low: the first sum.
-        high: the last one.
-        tilt: that of the transform.
-        right: how much larger a tilt shows it beyond the last sum, of the law as it is.
-        left: how much smaller a tilt, before the first one.
-        tilted_right: the same for the tilted law.
-        tilted_left: the same.
-    """
-
-    low: float
-    high: float
-    tilt: float
-    right: float
-    left: float
-    tilted_right: float
-    tilted_left: float
-
-
-@dataclass(frozen=True)
-class _Bulk:
-    """The law of a sum of bulks on a grid, tilted and scaled.
-
-    Attributes:
-        loss: the sums.
-        share: their tilted masses, which sum to one with what lies outside.
-        tilt: theta.
-        log_phi: log of what they were scaled by.
-        entry_error: bound on the error of each.
-        alias: tilted mass that may have been wrapped into the window.
-        log_right: log of the mass beyond the window, untilted, infinite losses included.
-        log_left: log of the mass before it.
-        slip: how far a sum may be off by rounding.
-    """
-
-    loss: Array
-    share: Array
-    tilt: float
-    log_phi: float
-    entry_error: float
-    alias: float
-    log_right: float
-    log_left: float
-    slip: float
-
-    @staticmethod
-    def of(laws: Laws, window: _Window, less: Sequence[int]) -> "list[_Bulk]":
-        """The sum of all bulks but one, once for each kind that is one short."""
-        spacing, tilt = laws[0][0].spacing, window.tilt
-        size = 1 << max(8, math.ceil(math.log2((window.high - window.low) / spacing)))
-        sums = tilted_sums(laws, tilt, size, less)
-        tilts = (0.0, tilt, window.right, -window.left, tilt + window.tilted_right, tilt - window.tilted_left)
-        each = np.array([[log_sum(law.log_mass + one * law.loss) for one in tilts] for law, _ in laws])
-        times = np.array([float(count) for _, count in laws])
-        found = []
-        for short, (entries, entry_error, log_phi) in zip(less, sums, strict=True):
-            counts = times - (np.arange(len(laws)) == short)
-            origin = sum(count * law.origin for (law, _), count in zip(laws, counts, strict=True))
-            first = sum(count * law.first for law, count in laws) - laws[short][0].first
-            start = math.floor((window.low - origin) / spacing)
-            loss = np.asarray(origin + (start + np.arange(size)) * spacing, dtype=float)
-            _, tilted, right, left, tilted_right, tilted_left = (float(v) for v in counts @ each)
-            rounding = 1e-13 * float(counts @ (np.abs(each[:, 0]) + np.abs(each[:, 1]))) + 1e-9
-            right += rounding - window.right * float(loss[-1])
-            left += rounding + window.left * float(loss[0])
-            tilted_right -= tilted + window.tilted_right * float(loss[-1])
-            tilted_left += window.tilted_left * float(loss[0]) - tilted
-            # sums of bounded losses end, and where the window holds all of them nothing lies outside
-            slack = 1e-9 * float(loss[-1] - loss[0])
-            if float(loss[-1]) > float(counts @ [float(law.loss[-1]) for law, _ in laws]) + slack:
-                right = tilted_right = -math.inf
-            if float(loss[0]) < float(counts @ [float(law.loss[0]) for law, _ in laws]) - slack:
-                left = tilted_left = -math.inf
-            beyond_all = float(counts @ [law.infinite for law, _ in laws])
-            infinite = math.log(1.01 * beyond_all) if beyond_all > 0.0 else -math.inf
-            alias = math.exp(min(tilted_right + rounding, 0.0)) + math.exp(min(tilted_left + rounding, 0.0))
-            places = float(
-                counts @ [abs(law.origin) + (abs(law.first) + len(law.mass)) * spacing for law, _ in laws]
-            )
-            found.append(
-                _Bulk(
-                    loss=loss,
-                    share=np.roll(entries, -((start - first) % size)),
-                    tilt=tilt,
-                    log_phi=log_phi,
-                    entry_error=entry_error,
-                    alias=alias,
-                    log_right=float(np.logaddexp(min(right, 0.0), infinite)),
-                    log_left=min(left, 0.0),
-                    slip=8.0 * UNIT_ROUNDOFF * (places + abs(float(loss[0])) + abs(float(loss[-1]))),
-                )
-            )
-        return found
-
-    @cached_property
-    def _untilted(self) -> tuple[Array, float]:
-        """e^(-tilt y), and log of what it was divided by."""
-        exponent = -self.tilt * self.loss
-        peak = float(exponent.max())
-        if peak - float(exponent.min()) > _LARGE:
-            raise CannotCertifyError("the window is too wide for its tilt")
-        return np.exp(exponent - peak), peak
-
-    @cached_property
-    def _blocks(self) -> tuple[Indices, Array, Array]:
-        """The last points of blocks of the window, and sums over each: of masses, untilted, and of units."""
-        untilted = self._untilted[0]
-        ends = np.unique(np.linspace(0, len(self.loss) - 1, min(_BLOCKS, len(self.loss))).astype(np.intp))
-        starts = np.concatenate([[0], ends[:-1] + 1])
-        return ends, np.add.reduceat(self.share * untilted, starts), np.add.reduceat(untilted, starts)
-
-    def with_jump(self, jump: _Jump, epsilon: float) -> "_Sum":
-        """sum of m(y) g(epsilon - y), from below and from above, with its slope."""
-        (untilted, log_unit), (ends, masses, units) = self._untilted, self._blocks
-        rough = jump.delta(epsilon - self.loss[ends])
-        ceiling = rough.value + rough.error  # g does not fall as y grows: this bounds it in all of its block
-        bound = masses * ceiling
-        matters = bound > 1e-10 / len(ends) * float(bound.sum())
-        begin, end = int(np.argmax(matters)), len(matters) - int(np.argmax(matters[::-1]))
-        where = slice(int(ends[begin - 1]) + 1 if begin else 0, int(ends[end - 1]) + 1)
-        exact = _joined(jump, epsilon - self.loss[where])
-        weight = self.share[where] * untilted[where]
-        value, slope = float(weight @ exact.value), float(weight @ exact.slope)
-        size = len(self.loss)
-        ulps = size + 64.0 + 8.0 * (abs(self.log_phi) + self.tilt * float(np.abs(self.loss[[0, -1]]).max()))
-        noise = self.entry_error * float(units @ ceiling) + self.slip * (slope + self.tilt * value)
-        noise += float(weight @ exact.error) + UNIT_ROUNDOFF * ulps * value
-        log_scale = self.log_phi + log_unit
-        left_out = float(bound[:begin].sum() + bound[end:].sum())
-        far = _exp(jump.log_p + self.log_right - log_scale)
-        near = _exp(self.log_left - log_scale) * float(ceiling[0])
-        alias = self.alias * float((untilted[ends] * ceiling).max()) * self._growth
-        high = value + noise + left_out + far + near
-        found = (log_scale, value - noise - alias, value, high, slope, noise, alias)
-        return _Sum(*(float(v) for v in found))
-
-    @property
-    def _growth(self) -> float:
-        """By how much e^(-tilt y) falls within a block, at most."""
-        return math.exp(self.tilt * float(np.diff(self.loss[self._blocks[0]]).max()))
-
-
-def _joined(jump: _Jump, t: Array) -> HockeyStick:
-    """A jump's delta at falling t, of very many only at some, joined by chords in x = e^t.
-
-    delta is convex in x, so a chord lies above it, by no more than a quarter of the chord's length times the
-    difference of the slopes at its ends.
-    """
-    if len(t) <= _MOST_EXACT:
-        return jump.delta(t)
-    knots = np.unique(np.linspace(0, len(t) - 1, _MOST_EXACT).astype(np.intp))
-    known = jump.delta(t[knots])
-    left = np.minimum(np.searchsorted(knots, np.arange(len(t)), side="right") - 1, len(knots) - 2)
-    # x, relative to that at the left end of its chord; t falls, so x does
-    whole, part = np.expm1(t[knots[left + 1]] - t[knots[left]]), np.expm1(t - t[knots[left]])
-    share = np.clip(part / whole, 0.0, 1.0)
-    steep = known.slope[left + 1] * np.exp(t[knots[left]] - t[knots[left + 1]])
-    gap = 0.25 * np.abs(whole) * (np.abs(steep - known.slope[left]) + 1e-9 * (steep + known.slope[left]))
-
-    def between(values: Array) -> Array:
-        return np.asarray((1.0 - share) * values[left] + share * values[left + 1])
-
-    value = between(known.value)
-    error = between(known.error) + gap + 8.0 * UNIT_ROUNDOFF * value
-    return HockeyStick(value, error, between(known.slope))
-
-
-@dataclass(frozen=True)
-class _Sum:
-    """A sum relative to e^log_scale: certified ends, a value, minus its slope, its rounding error, what may
-    have been wrapped into it, and how far two laws are apart.
-    """
-
-    log_scale: float
-    low: float
-    value: float
-    high: float
-    slope: float
-    noise: float
-    alias: float
-    apart: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -280,20 +59,20 @@ class _Beside:
         log_rest: no more than log of the mass under P of the other bulks.
     """
 
-    jump: _Jump
+    jump: Jump
     times: int
-    above: _Bulk
-    below: _Bulk | None
+    above: Bulk
+    below: Bulk | None
     log_rest: float
 
-    def at(self, epsilon: float, base: float) -> "_Sum":
+    def at(self, epsilon: float, base: float) -> "Sum":
         """D_1 of this kind relative to e^base: the ends of both laws, the value in their middle."""
         upper = self.above.with_jump(self.jump, epsilon)
         lower = None if self.below is None else self.below.with_jump(self.jump, epsilon)
-        ratio = self.times * _exp(upper.log_scale - base)
+        ratio = self.times * bounded_exp(upper.log_scale - base)
         low, value, apart = self._jensen(epsilon, upper.log_scale), upper.value, math.inf
         if lower is not None:
-            shrunk = _exp(lower.log_scale - upper.log_scale)
+            shrunk = bounded_exp(lower.log_scale - upper.log_scale)
             low = max(low, shrunk * lower.low)
             apart = abs(value - shrunk * lower.value)
             value = 0.5 * (value + shrunk * lower.value)
@@ -301,13 +80,13 @@ class _Beside:
             raise CannotCertifyError("the law below lies above the law above: arithmetic failed")
         value, apart = min(max(value, low), upper.high), min(apart, upper.high - low)
         scaled = (ratio * v for v in (low, value, upper.high, upper.slope, upper.noise, upper.alias, apart))
-        return _Sum(base, *scaled)
+        return Sum(base, *scaled)
 
     def _jensen(self, epsilon: float, base: float) -> float:
         """One jump beside bulks that say nothing, relative to e^base."""
         one = self.jump.delta(np.array([epsilon - self.log_rest]))
         value = float(one.value[0] - one.error[0])
-        return _exp(math.log(value) + self.log_rest - base) * (1.0 - 1e-14) if value > 0.0 else 0.0
+        return bounded_exp(math.log(value) + self.log_rest - base) * (1.0 - 1e-14) if value > 0.0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -321,7 +100,8 @@ class OneJump:
     def log_delta(self, epsilon: float) -> LogDelta:
         """Certified log delta at epsilon."""
         rough = [
-            math.log(kind.times) + _log(kind.jump.delta(np.array([epsilon])).value)[0] for kind in self.kinds
+            math.log(kind.times) + log_of(kind.jump.delta(np.array([epsilon])).value)[0]
+            for kind in self.kinds
         ]
         base = float(max(max(rough), -690.0))
         sums = [kind.at(epsilon, base) for kind in self.kinds]
@@ -333,7 +113,7 @@ class OneJump:
             abs(base) + 16.0 + max(abs(kind.above.log_phi) for kind in self.kinds) + len(self.kinds)
         )
         none_low, none_here, none_high, none_slope = self._scaled_none(epsilon, base)
-        more = _exp(self.many(epsilon) - base)
+        more = bounded_exp(self.many(epsilon) - base)
         total, bottom, top = value + none_here, low / rounding + none_low, high * rounding + none_high + more
         if not total > 0.0:
             raise CannotCertifyError("the jump is lost in rounding")
@@ -353,7 +133,7 @@ class OneJump:
 
     def _scaled_none(self, epsilon: float, base: float) -> tuple[float, float, float, float]:
         low, here, high, slope = self.none(epsilon)
-        parts = [_exp(v - base) for v in (low, here, high)]
+        parts = [bounded_exp(v - base) for v in (low, here, high)]
         return parts[0], parts[1], parts[2], -slope * parts[1]
 
 
@@ -366,6 +146,8 @@ def build(
     Raises:
         CannotCertifyError: two jumps are not negligible wherever they begin, or D_0 cannot be had.
     """
+    if len(parts) > MOST_KINDS:
+        raise CannotCertifyError("jumps are split off few kinds of release")
     times = plan.times
     with np.errstate(divide="ignore"):
         singles = np.log(times) + plan.log_single_deltas(np.full(len(parts), epsilon))
@@ -394,8 +176,8 @@ def build(
             (discretize(pair, spacing, low, high, negligible), count)
             for (pair, count), low, high in zip(bulks, lows, highs, strict=True)
         ]
-        above = _Bulk.of(laws, window, less)
-        below = _Bulk.of(
+        above = Bulk.of(laws, window, less)
+        below = Bulk.of(
             [(_law_below(law, jump), count) for (law, count), jump in zip(laws, jumps, strict=True)],
             window,
             less,
@@ -415,7 +197,7 @@ def build(
         spacing *= max(finer, size / most)
 
 
-def _law_below(law: GridLaw, jump: _Jump | None) -> GridLaw:
+def _law_below(law: GridLaw, jump: Jump | None) -> GridLaw:
     """The law below; of a bulk that the grid is too coarse for, its mass, which says next to nothing."""
     if law.below is not None:
         return law.below
@@ -435,7 +217,7 @@ def _law_below(law: GridLaw, jump: _Jump | None) -> GridLaw:
 
 def _chosen_jumps(
     parts: Parts, plan: TiltPlan, epsilon: float, log_delta: float
-) -> tuple[list[_Jump | None], Callable[[float], float]]:
+) -> tuple[list[Jump | None], Callable[[float], float]]:
     """The smallest loss at which jumps may begin so that two of them are negligible, the jumps of all kinds
     that have any, and a bound on two."""
     tilts = _TILTS / epsilon
@@ -460,7 +242,7 @@ def _chosen_jumps(
             best = int(np.argmin(bounds))
             if bounds[best] <= log_delta + _NEGLIGIBLE:
                 chosen = [
-                    _Jump.beyond_loss(pair, first) if pair.supremum > first * (1.0 + 1e-9) else None
+                    Jump.beyond_loss(pair, first) if pair.supremum > first * (1.0 + 1e-9) else None
                     for pair, _ in parts
                 ]
                 return chosen, _several(parts, chosen, second, float(tilts[best]))
@@ -468,7 +250,7 @@ def _chosen_jumps(
 
 
 def _several(
-    parts: Parts, jumps: Sequence[_Jump | None], second: float, tilt: float
+    parts: Parts, jumps: Sequence[Jump | None], second: float, tilt: float
 ) -> Callable[[float], float]:
     """log of a bound on D_2 + D_3 + ..., as a function of epsilon."""
     log_jumps, log_all, log_big = -math.inf, -math.inf, -math.inf
@@ -527,7 +309,7 @@ def _no_jump(
     return value
 
 
-def _planned_window(plan: TiltPlan, jumps: Sequence[_Jump | None], epsilon: float) -> _Window:
+def _planned_window(plan: TiltPlan, jumps: Sequence[Jump | None], epsilon: float) -> Window:
     """The tilt at which rounding of the transform does least harm, and a window that holds nearly all."""
     known = [
         (math.log(count), jump) for jump, count in zip(jumps, plan.times, strict=True) if jump is not None
@@ -536,7 +318,7 @@ def _planned_window(plan: TiltPlan, jumps: Sequence[_Jump | None], epsilon: floa
 
     def log_delta(t: Array) -> Array:
         """Of any one jump."""
-        return np.logaddexp.reduce([count + _log(jump.delta(t).value) for count, jump in known])
+        return np.asarray(np.logaddexp.reduce([count + log_of(jump.delta(t).value) for count, jump in known]))
 
     def cumulant(tilt: float) -> float:
         return float(plan.times @ plan.log_phis(tilt))
@@ -566,19 +348,7 @@ def _planned_window(plan: TiltPlan, jumps: Sequence[_Jump | None], epsilon: floa
     if not 0.0 < high - low < math.inf:
         raise CannotCertifyError("no window holds the bulk")
     more = 0.01 * (high - low)
-    return _Window(low - more, high + more, tilt, right, left, tilted_right, tilted_left)
-
-
-def _exp(exponent: float) -> float:
-    """e^exponent; a charge too large for a double is no charge."""
-    if not exponent <= _LARGE:
-        raise CannotCertifyError("what is charged is far larger than one jump")
-    return math.exp(exponent)
-
-
-def _log(values: Array) -> Array:
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(values))
+    return Window(low - more, high + more, tilt, right, left, tilted_right, tilted_left)
 
 
 def _lowest(plan: TiltPlan, tilt: float) -> list[float]:
