@@ -119,7 +119,7 @@ def test_jumps_of_two_kinds_beside_a_bulk_meet_the_contour_with_a_rare_event():
     split = rare.cut(parts, plan, 1.3 * guess, target)
     line = contour.draw(split.parts, split.plan, saddle_for_epsilon(split.plan, guess), effort=20.0)
     other = crossing(rare.RareSplit(line, split.rare), target, guess, 0.1 * guess)
-    curve = jump.build(parts, plan, other.estimate, 1e-5, 2**14)
+    curve = jump.build(parts, plan, other.estimate, 1e-5, 2**17)
     found = crossing(curve, target, other.estimate, 0.1 * guess, resolution=1e-7)
     assert found.upper - found.lower <= 1e-3 * found.upper
     assert other.lower <= found.upper

@@ -170,7 +170,7 @@ def build(
     unit = float(np.logaddexp.reduce([math.log(parts[index][1]) + jump.log_p for index, jump in known]))
     releases = math.log(float(times.sum()))
     negligible = math.exp(min(max(log_delta + _NO_MATTER - unit - releases, -690.0), 0.0))
-    most = most_points / max(1.0, len(parts) / 4.0)
+    most = most_points / (1 if len(parts) == 1 else 8)  # several kinds cost as many transforms
     while True:
         laws = [
             (discretize(pair, spacing, low, high, negligible), count)
