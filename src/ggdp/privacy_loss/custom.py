@@ -32,7 +32,7 @@ from ggdp.mechanisms.grid_noise import GridNoise, GridReplacement
 from ggdp.mechanisms.spherical_noise import SphericalNoise, SphericalReplacement
 from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss import spherical
-from ggdp.privacy_loss.cells import Cells, vector_cells
+from ggdp.privacy_loss.cells import Cells, replaced, vector_cells
 from ggdp.privacy_loss.density import Density, Mixture
 from ggdp.privacy_loss.enclosure import Enclosure, enclose, partition
 
@@ -250,13 +250,13 @@ def _(mechanism: SphericalNoise) -> Cells:
 
 @cells_of.register
 def _(mechanism: SphericalReplacement) -> Cells:
-    return spherical.replaced(cells_of(mechanism.release), mechanism.rate)
+    return replaced(cells_of(mechanism.release), mechanism.rate)
 
 
 def sketch_of(mechanism: CustomMechanism) -> Cells:
     """About the cells of a mechanism, cheaply where it is known how. For plans and estimates alone."""
     if isinstance(mechanism, SphericalReplacement):
-        return spherical.replaced(sketch_of(mechanism.release), mechanism.rate)
+        return replaced(sketch_of(mechanism.release), mechanism.rate)
     if isinstance(mechanism, SphericalNoise) and mechanism.noise.dimension > 1:
         noise = mechanism.noise
         return spherical.sketch(noise.beta, noise.dimension, mechanism.sensitivity / noise.scale)

@@ -34,7 +34,7 @@ import numpy as np
 from ggdp import arguments
 from ggdp.errors import CannotCertifyError
 from ggdp.numerics import UNIT_ROUNDOFF, Array
-from ggdp.privacy_loss.cells import Atoms, Cells
+from ggdp.privacy_loss.cells import Cells
 
 BETA = arguments.Range("beta", least=1.0, most=32.0, typical=(1.0, 4.0))
 LENGTH = arguments.Range("sensitivity / scale", least=1e-6, most=1e6, typical=(0.01, 10.0))
@@ -138,7 +138,9 @@ def sketch(beta: float, dimension: int, length: float) -> Cells:
     pair = _Pair(beta, dimension, length)
     _check_loss(pair)
     ends = [_gamma_end(pair.shape, _BULK, side) ** (1.0 / beta) for side in (-1, 1)]
-    first, last = (_angle_of((2.0 * r + side * length) / length) for r, side in zip(ends, (-1, 1), strict=True))
+    first, last = (
+        _angle_of((2.0 * r + side * length) / length) for r, side in zip(ends, (-1, 1), strict=True)
+    )
     centre = _angle_of(max(2.0 * pair.shape ** (1.0 / beta), 1.5 * length) / length)
     (x, x_share), (y, y_share) = (np.polynomial.legendre.leggauss(n) for n in _SKETCH[dimension < _FEW])
     steps = 0.5 * (first + last) - centre + 0.5 * (last - first) * x
@@ -155,53 +157,8 @@ def sketch(beta: float, dimension: int, length: float) -> Cells:
         q = x_share[:, None] * shares * area * np.exp(exponent - exponent.max())
         q /= q.sum()
         loss = far - near
-        p = q * np.exp(loss)
+        p = np.exp(np.minimum(np.log(np.maximum(q, 1e-300)) + loss, 0.0))
     return Cells(*(part.ravel() for part in (p, p, q, q, loss, loss)))
-
-
-@dataclass(frozen=True)
-class _Replaced(Cells):
-    """Cells of a sampled record that is replaced: those of its removal bound the cost from below.
-
-    From above: let t(c) be the largest mass of a set under P = N(v) if its mass under Q = N(0) is c, at the
-    longest v. Then for all v and w that are no longer, and every set S with Q(S) = c, N(v)(S) <= t(c) and
-    N(w)(S) >= s(c), where s is the inverse of t, because P and Q are each other's mirror images. So (M(v),
-    M(w)) is dominated by the pair of densities on [0, 1]
-
-        1 - q + q t'(c)  and  1 - q + q s'(c),
-
-    whose ratio falls with c, so that the sets [0, c] are the best. Here t is that of the upper atoms.
-    """
-
-    whole: Cells
-    rate: float
-
-    def above(self) -> Atoms:
-        """The atoms of that pair, with a piece for every two slopes t'(c) and s'(c)."""
-        upper, q = self.whole.above(), self.rate
-        slack = 64.0 * UNIT_ROUNDOFF * (len(upper.loss) + 64.0)
-        rise, loss = upper.mass[::-1], upper.loss[::-1]
-        with np.errstate(under="ignore"):
-            run, slope = rise * np.exp(-loss), np.append(np.exp(loss), 0.0)
-            inverse = np.concatenate([[0.0], np.exp(-loss), [0.0]])
-        ends = np.minimum(np.cumsum(run) * (1.0 - slack), 1.0)
-        heights = np.minimum(np.cumsum(np.append(upper.infinite, rise)) * (1.0 + slack), 1.0)
-        edges = np.unique(np.concatenate([[0.0], ends, heights, [1.0]]))
-        first = slope[np.searchsorted(ends, edges[:-1], side="right")]
-        second = inverse[np.searchsorted(heights, edges[:-1], side="right")]
-        p, other = ((1.0 - q) + q * one for one in (first * (1.0 + slack), second * (1.0 - slack)))
-        ratio = np.log(p / other) + slack
-        mass = p * np.diff(edges) * (1.0 + slack)
-        order = np.argsort(ratio, kind="stable")
-        return Atoms(ratio[order], mass[order], q * upper.infinite * (1.0 + slack))
-
-
-def replaced(whole: Cells, rate: float) -> Cells:
-    """Cells of spherical noise on a sample of that rate when a record is replaced, from those unsampled."""
-    alone = whole.sampled(rate)
-    return _Replaced(
-        alone.p_low, alone.p_high, alone.q_low, alone.q_high, alone.loss_low, alone.loss_high, whole, rate
-    )
 
 
 def within(cells: Cells, largest: float) -> Cells:
