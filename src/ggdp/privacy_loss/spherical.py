@@ -27,6 +27,7 @@ The grid only plans: a poor one makes an answer wide, not wrong.
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,7 @@ _KINDS = 6  # of groups: narrow rectangles are kept apart from wide ones, which 
 _BLOCK = 1 << 18  # rectangles that are treated at once
 _KEPT = 1e-120  # more than lies outside of the grid
 _NEGLIGIBLE = 1e-290  # masses below, of the largest one, may have lost digits to underflow
-_SKETCH = ((80, 400), (240, 400))  # nodes along xi and along one half of the angles, for estimates alone
+_SKETCH = ((64, 400), (160, 300))  # nodes along xi and along one half of the angles, for estimates alone
 _RULES = {n: np.polynomial.legendre.leggauss(n) for n in (2, 4)}
 
 
@@ -131,6 +132,9 @@ def spherical_cells(beta: float, dimension: int, length: float) -> Cells:
     return within(found, length) if beta == 1.0 else found
 
 
+_legendre = lru_cache(np.polynomial.legendre.leggauss)  # of many nodes it takes longer than all the rest
+
+
 def sketch(beta: float, dimension: int, length: float) -> Cells:
     """About the same law as that of `spherical_cells`, on the nodes of one quadrature rule, some fifty times
     faster. It proves nothing: for plans and estimates alone.
@@ -142,7 +146,7 @@ def sketch(beta: float, dimension: int, length: float) -> Cells:
         _angle_of((2.0 * r + side * length) / length) for r, side in zip(ends, (-1, 1), strict=True)
     )
     centre = _angle_of(max(2.0 * pair.shape ** (1.0 / beta), 1.5 * length) / length)
-    (x, x_share), (y, y_share) = (np.polynomial.legendre.leggauss(n) for n in _SKETCH[dimension < _FEW])
+    (x, x_share), (y, y_share) = (_legendre(n) for n in _SKETCH[dimension < _FEW])
     steps = 0.5 * (first + last) - centre + 0.5 * (last - first) * x
     half = 0.5 * _angles(pair, ends[0], ends[0])[0] * (1.0 + y)
     phi, shares = np.concatenate([-half[::-1], half]), np.concatenate([y_share[::-1], y_share])
