@@ -3,8 +3,8 @@
 
 python docs/figures/noise_map.py [--processes 6] [--full]    # resumes from noise_map.json beside it
 
-Every cell of the map is one setting: dimension, releases, rate, epsilon, delta. For each noise it holds the least
-standard deviation of a coordinate at sensitivity 1 in l_2. Without --full a coarse grid is filled.
+Every cell of the map is one setting: dimension, releases, rate, epsilon, delta. For each noise it holds the
+least standard deviation of a coordinate at sensitivity 1 in l_2. Without --full a coarse grid is filled.
 """
 
 import argparse
@@ -72,6 +72,7 @@ def filled(setting):
 
 
 def noted(found, best):
+    """The loss of a best noise, its exponent and Laplace noise noted."""
     found["beta"], found["laplace_std"] = best.beta, best.laplace_loss
     return best.loss
 
@@ -97,6 +98,7 @@ def mixture(gaussian, run):
 
 
 def settings(full):
+    """All settings of the coarse or of the full map."""
     targets, counts = (TARGETS, MANY) if full else (TARGETS[:1], FEW)
     grid = itertools.product(DIMENSIONS, counts, RATES, targets)
     return [(d, t, q, e, delta) for d, t, q, (e, delta) in grid if q == 1.0 or t >= 10]
@@ -140,6 +142,7 @@ NAMES = {
 
 
 def main():
+    """Fill what is missing, keep every cell as it comes, and draw."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--full", action="store_true")
