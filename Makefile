@@ -3,13 +3,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: help demo test check bench docs clean
+.PHONY: help demo test check bench docs figures clean
 help:
 	@echo "make demo    a first report, in demo-report/report.html"
 	@echo "make test    the whole test suite, warnings as errors"
 	@echo "make check   format, lint, types, import contracts"
 	@echo "make bench   against other accountants, samplers and trainers, side by side"
-	@echo "make docs    draw the figures of docs/ again"
+	@echo "make docs    the site, in site/index.html"
+	@echo "make figures draw the pictures of docs/ again"
 	@echo "make clean   remove .venv and everything built"
 
 .venv/.created:
@@ -46,7 +47,10 @@ bench: .venv/.for-bench
 	$(BIN)/python benchmarks/training.py
 
 docs: .venv/.for-dev
+	$(BIN)/python -m sphinx -W --keep-going --quiet -b html -d build/doctrees docs site
+
+figures: .venv/.for-dev
 	for script in docs/figures/*.py; do $(BIN)/python $$script || exit 1; done
 
 clean:
-	rm -rf .venv demo-report reproduction build dist
+	rm -rf .venv demo-report reproduction build dist site

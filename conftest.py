@@ -47,6 +47,7 @@ _NEEDS = {
     "tests/test_dp_accounting.py": "dp_accounting",
     "tests/test_prv_beside_the_original.py": "prv_accountant",
     "tests/selection/test_pate.py": "sklearn",
+    "tests/test_site.py": "furo",
 }
 
 _ROOT = Path(__file__).parent
