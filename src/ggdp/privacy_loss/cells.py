@@ -24,6 +24,7 @@ from ggdp.numerics import UNIT_ROUNDOFF, Array
 
 _LARGE = 30.0
 _NO_WEIGHT = 1e-130  # no delta below 1e-100 is asked for
+_TINY, _LARGEST = 1e-280, 600.0  # masses and losses beyond which doubles lose digits
 
 
 @dataclass(frozen=True)
@@ -128,16 +129,28 @@ class _Replaced(Cells):
     whole: Cells
     rate: float
 
+    @property
+    def reversed(self) -> Cells:
+        """The same: the pair dominates (M(w), M(v)) as well."""
+        return self
+
     def above(self) -> Atoms:
-        """The atoms of that pair, with a piece for every two slopes t'(c) and s'(c)."""
+        """The atoms of that pair, with a piece for every two slopes t'(c) and s'(c).
+
+        Rounded so that t' is too large and s' too small at every c: t falls in slope and s rises, so that
+        the ends of both kinds of pieces are moved to the right.
+        """
         upper, q = self.whole.above(), self.rate
         slack = 64.0 * UNIT_ROUNDOFF * (len(upper.loss) + 64.0)
-        rise, loss = upper.mass[::-1], upper.loss[::-1]
+        rise, loss = upper.mass[::-1], np.maximum(upper.loss[::-1], -_LARGEST)
         with np.errstate(under="ignore"):
-            run, slope = rise * np.exp(-loss), np.append(np.exp(loss), 0.0)
-            inverse = np.concatenate([[0.0], np.exp(-loss), [0.0]])
-        ends = np.minimum(np.cumsum(run) * (1.0 - slack), 1.0)
-        heights = np.minimum(np.cumsum(np.append(upper.infinite, rise)) * (1.0 + slack), 1.0)
+            run = rise * np.exp(-loss)
+        kept = run > _TINY  # the others' mass counts as infinite loss, or underflow would lose it
+        infinite = float(upper.infinite + rise[~kept].sum()) * (1.0 + slack)
+        rise, run, loss = rise[kept], run[kept], loss[kept]
+        slope, inverse = np.append(np.exp(loss), 0.0), np.concatenate([[0.0], np.exp(-loss), [0.0]])
+        ends = np.minimum(np.cumsum(run) * (1.0 + slack), 1.0)
+        heights = np.minimum(np.cumsum(np.append(infinite, rise)) * (1.0 + slack), 1.0)
         edges = np.unique(np.concatenate([[0.0], ends, heights, [1.0]]))
         first = slope[np.searchsorted(ends, edges[:-1], side="right")]
         second = inverse[np.searchsorted(heights, edges[:-1], side="right")]
@@ -145,7 +158,7 @@ class _Replaced(Cells):
         ratio = np.log(p / other) + slack
         mass = p * np.diff(edges) * (1.0 + slack)
         order = np.argsort(ratio, kind="stable")
-        return Atoms(ratio[order], mass[order], q * upper.infinite * (1.0 + slack))
+        return Atoms(ratio[order], mass[order], q * infinite * (1.0 + slack))
 
 
 def replaced(whole: Cells, rate: float) -> Cells:
