@@ -285,9 +285,12 @@ def _sketched_epsilon(parts: list[Enclosed], log_delta: float) -> float:
     window = lattice.window_of(plan, saddle)
     each = saddle.deviation / math.sqrt(sum(part.times for part in parts))
     spacing = max(min(_COARSEST / (saddle.theta + 1.0), _SHARE * each), 1.5 * window / _MOST_POINTS)
+    spans = [span_of(part, saddle) for part in parts]
+    if any(high - low > _MOST_POINTS * spacing for low, high in spans):
+        return saddle.epsilon  # losses of hundreds, far from any target: a rough answer will do
     laws = [
-        (grid_above(part.above, spacing, *span_of(part, saddle), origin_of(part)), part.times)
-        for part in parts
+        (grid_above(part.above, spacing, *span, origin_of(part)), part.times)
+        for part, span in zip(parts, spans, strict=True)
     ]
     size = 1 << max(6, math.ceil(math.log2(1.5 * window / spacing)))
     curve = lattice.compose(laws, saddle, size, spacing)
