@@ -88,7 +88,8 @@ def calibrate(
             "adjacency": adjacency,
         }
         if unknown is Unknown.SCALE:
-            return calibrate_scale(**run, rate=rate or 1.0, steps=steps or 1)
+            found: Calibrated = calibrate_scale(**run, rate=rate or 1.0, steps=steps or 1)
+            return found
         run["scale"] = options.noise_from(one, scale, noise_multiplier, std, sensitivity).scale
         if unknown is Unknown.STEPS:
             return calibrate_steps(**run, rate=rate or 1.0)
