@@ -55,8 +55,7 @@ def fit(
     It takes the steps that `make_private` planned, and stops earlier only if an option below says so or the
     budget is spent.
 
-        private = make_private(model, optimizer, loader, beta=2.0, clip_norm=1.0, target_epsilon=2.0,
-                               delta=1e-6, epochs=20)
+        private = make_private(model, optimizer, loader, beta=2.0, clip_norm=1.0, target_epsilon=2.0, ...)
         report = fit(private, evaluate=accuracy_on(held_out))  # held_out: a TensorDataset
 
     Args:
