@@ -33,6 +33,7 @@ _PLAN_RESOLUTION = 1e-3
 _ROUGH = 1e-3  # width of bounds whose estimate is good to about 1e-5
 _COARSEST, _SHARE = 0.02, 0.01  # spacing of a sketch's lattice, over 1 + theta and over a loss's deviation
 _MOST_POINTS = 2**18
+_FAR = 2.0**45  # spacings from zero, beyond which the places of a lattice are not whole numbers
 _CLEARLY_LESS = 0.9  # of the cost of another direction: planned so, a direction is not looked at
 
 At = Callable[[float], Mechanism]
@@ -156,8 +157,8 @@ class Target:
         """log(epsilon / target) of custom releases alone, from sketches of their losses."""
         log_delta, worst = math.log(self.delta), 0.0
         for direction in steps.directions:
-            parts = [step.enclosed(direction, sketched=True) for step in steps.custom]
             try:
+                parts = [step.enclosed(direction, sketched=True) for step in steps.custom]
                 worst = max(worst, _sketched_epsilon(parts, log_delta))
             except (EpsilonTooLargeError, CannotCertifyError):
                 return math.inf
@@ -286,8 +287,9 @@ def _sketched_epsilon(parts: list[Enclosed], log_delta: float) -> float:
     each = saddle.deviation / math.sqrt(sum(part.times for part in parts))
     spacing = max(min(_COARSEST / (saddle.theta + 1.0), _SHARE * each), 1.5 * window / _MOST_POINTS)
     spans = [span_of(part, saddle) for part in parts]
-    if any(high - low > _MOST_POINTS * spacing for low, high in spans):
-        return saddle.epsilon  # losses of hundreds, far from any target: a rough answer will do
+    farthest = max(part.times * max(map(abs, span)) for part, span in zip(parts, spans, strict=True))
+    if any(high - low > _MOST_POINTS * spacing for low, high in spans) or farthest > _FAR * spacing:
+        return saddle.epsilon  # losses so large are far from any target: a rough answer will do
     laws = [
         (grid_above(part.above, spacing, *span, origin_of(part)), part.times)
         for part, span in zip(parts, spans, strict=True)
