@@ -29,6 +29,7 @@ Step = AdditiveNoise | SphericalNoise
 _RESOLUTION = 4e-7  # relative spacing of the scales or rates tried
 _SPHERICAL_RESOLUTION = 1e-5  # of spherical noise, whose bounds are some 5e-5 wide
 _SINGLE_RESOLUTION = 1e-9  # one release has a closed form: questions are cheap and answers sharp
+_COARSEST = 0.1  # the largest tolerance that a caller may ask for
 INSIDE = 1e-9  # how far from the ends of the range of noise multipliers to stay, against rounding
 _COVERED = f"the noise multipliers covered, [{NOISE_MULTIPLIER.least:g}, {NOISE_MULTIPLIER.most:g}]"
 
@@ -64,7 +65,7 @@ class NoisyRun:
 
 @dataclass(frozen=True)
 class Calibrated(NoisyRun):
-    """A run of `steps` noisy steps, each on a Poisson sample with `rate`, that meets a target.
+    """The result of a calibration: a run of noisy steps on Poisson samples that meets a target.
 
     Attributes:
         step: the noisy step, before sampling.
@@ -72,9 +73,10 @@ class Calibrated(NoisyRun):
         steps: how many.
         delta: the target's.
         achieved: certified bounds of epsilon at `delta`; `achieved.upper` is at most the target.
-        sharp: whether the next less private setting (one step more, or 4e-7 less scale or more rate)
-            certifiably misses the target. False where the accountant's own bounds straddle the target there,
-            where there is no next one, or where it was not asked, as by `best_noise`.
+        sharp: whether the next less private setting (one step more, or less scale or more rate by the
+            tolerance, 4e-7 unless another was asked for) certifiably misses the target. False where the
+            accountant's own bounds straddle the target there, where there is no next one, or where it was not
+            asked, as by `best_noise`.
         alongside: other releases on the same data that the target covers too, as pairs (mechanism, times).
     """
 
@@ -170,6 +172,7 @@ def calibrate_scale(
     shift: Shift | None = None,
     adjacency: Adjacency = Adjacency.ADD_REMOVE,
     alongside: Sequence[Part] = (),
+    tolerance: float | None = None,
     spherical: bool = False,
 ) -> AnyCalibrated:
     """The smallest scale of Generalized Gaussian noise for which a run is (epsilon, delta)-private.
@@ -187,13 +190,16 @@ def calibrate_scale(
         adjacency: which datasets are neighbours.
         alongside: other releases on the same data that share the target, as pairs (mechanism, times): a
             normalisation before training, say. Their noise is what it is; the answer leaves room for them.
+        tolerance: how far above the smallest scale the answer may lie, as a part of it, in [1e-9, 0.1]. If
+            left out, 1e-9 for one step, 4e-7 for several and 1e-5 for spherical noise. The answer is on the
+            private side whatever it is; a large one is found sooner.
         spherical: noise on the whole vector that depends on its Euclidean length alone, instead of
             independent noise on its numbers; for a sensitivity in norm 2. See docs/spherical-noise.md.
 
     Guarantees:
         1. The certified upper bound of epsilon at `delta`, `achieved.upper`, is at most `epsilon`.
-        2. A scale smaller by 4e-7 relative (1e-5 for spherical noise) was tried, and no bound certifies that
-           it meets the target; where `sharp` is true, a bound certifies that it does not.
+        2. A scale smaller by `tolerance` was tried, and no bound certifies that it meets the target; where
+           `sharp` is true, a bound certifies that it does not.
 
     Raises:
         ValueError: an argument is out of range, or no noise multiplier that the accountant covers is the
@@ -207,7 +213,9 @@ def calibrate_scale(
     (0.55, True)
     """
     target, others = Target(epsilon, delta, adjacency), tuple(alongside)
-    shared = NoiseProblem(target, rate, steps, sensitivity, norm, dimension, shift, others, spherical)
+    shared = NoiseProblem(
+        target, rate, steps, sensitivity, norm, dimension, shift, others, tolerance, spherical
+    )
     return shared.least_noise(beta)
 
 
@@ -227,9 +235,11 @@ class NoiseProblem:
     dimension: int | float = 1
     shift: Shift | None = None
     alongside: tuple[Part, ...] = ()
+    tolerance: float | None = None
     spherical: bool = False
 
     def __post_init__(self) -> None:
+        _resolution(1, self.tolerance)
         if self.spherical:
             _check_spherical(self.norm, self.dimension, self.shift)
         object.__setattr__(self, "rate", _checked_rate(self.rate))
@@ -242,8 +252,9 @@ class NoiseProblem:
         """The precisions searched, 1 / noise_multiplier for a unit shift."""
         if self.spherical:
             low, high = (math.sqrt(2.0) * end for end in (LENGTH.least, LENGTH.most))
-            return LogAxis(low * (1.0 + INSIDE), high * (1.0 - INSIDE), _SPHERICAL_RESOLUTION)
-        return precisions(_resolution(self.steps))
+            resolution = max(_SPHERICAL_RESOLUTION, self.tolerance or 0.0)
+            return LogAxis(low * (1.0 + INSIDE), high * (1.0 - INSIDE), resolution)
+        return precisions(_resolution(self.steps, self.tolerance))
 
     def step(self, beta: float, precision: float) -> Step:
         """One noisy step."""
@@ -304,6 +315,7 @@ def calibrate_rate(
     shift: Shift | None = None,
     adjacency: Adjacency = Adjacency.ADD_REMOVE,
     alongside: Sequence[Part] = (),
+    tolerance: float | None = None,
 ) -> Calibrated:
     """The largest Poisson sampling rate for which a run is (epsilon, delta)-private.
 
@@ -319,10 +331,11 @@ def calibrate_rate(
         shift: what one record does to the value, where that is known.
         adjacency: which datasets are neighbours.
         alongside: other releases on the same data that share the target.
+        tolerance: how far below the largest rate the answer may lie, as a part of it.
 
     Guarantees:
         1. `achieved.upper`, the certified upper bound of epsilon at `rate`, is at most `epsilon`.
-        2. The rate is 1, or one larger by 4e-7 relative was tried, and no bound certifies that it meets the
+        2. The rate is 1, or one larger by `tolerance` was tried, and no bound certifies that it meets the
            target; where `sharp` is true, a bound certifies that it does not.
 
     Raises:
@@ -335,7 +348,7 @@ def calibrate_rate(
     target = Target(epsilon, delta, adjacency)
     step = step_of(beta, scale, sensitivity, norm, dimension, shift)
     steps = arguments.whole("steps", steps)
-    axis = LogAxis(RATE.least, RATE.most, _resolution(steps))
+    axis = LogAxis(RATE.least, RATE.most, _resolution(steps, tolerance))
     return cast(Calibrated, _least_private(axis, lambda rate: (step, rate, steps), target, alongside, _RATE))
 
 
@@ -495,6 +508,8 @@ def _checked_rate(rate: float) -> float:
     return arguments.real("rate", rate, above=0.0, most=1.0)
 
 
-def _resolution(steps: int) -> float:
+def _resolution(steps: int, tolerance: float | None) -> float:
     """Relative spacing of the grid of scales or rates; the answer is this close to the best certifiable."""
+    if tolerance is not None:
+        return arguments.real("tolerance", tolerance, least=_SINGLE_RESOLUTION, most=_COARSEST)
     return _SINGLE_RESOLUTION if steps == 1 else _RESOLUTION

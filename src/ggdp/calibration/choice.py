@@ -144,7 +144,7 @@ def best_noise(
     betas: tuple[float, float] = (1.0, 8.0),
     spherical: bool | None = None,
 ) -> BestNoise:
-    """The exponent and the scale whose noise hurts least, among those that are (epsilon, delta)-private.
+    """Find the noise with the smallest loss among those for which a run is (epsilon, delta)-private.
 
     Args:
         epsilon: the target of all steps together, as in `calibrate_scale`; so are delta to alongside.
@@ -156,10 +156,10 @@ def best_noise(
         dimension: of a step's value.
         shift: what one record does to the value, where that is known.
         adjacency: which datasets are neighbours.
-        alongside: other releases on the same data.
-        loss: what hurts. "std", the standard deviation of the noise; "mean-absolute", the mean of |noise|;
-            "outside", P(|noise| > threshold); "interval", the width of the interval around 0 that holds
-            the noise with probability `level`; or a function of the noise that returns a number >= 0.
+        alongside: other releases on the same data that share the target.
+        loss: what is to be small. "std", the standard deviation of the noise; "mean-absolute", the mean of
+            |noise|; "outside", P(|noise| > threshold); "interval", the width of the interval around 0 that
+            holds the noise with probability `level`; or a function of the noise that returns a number >= 0.
         threshold: for "outside", > 0, in the unit of the sensitivity.
         level: for "interval", in (0, 1); 0.95 if left out.
         betas: the exponents to choose from, from the first to the second, inside [1, 32].

@@ -81,7 +81,7 @@ def choose(
     plot: options.Plot = None,
     json: options.Json = False,
 ) -> None:
-    """Find the exponent whose noise hurts least, and show others beside it, all equally private.
+    """Find the exponent whose noise has the smallest error, beside others that are equally private.
 
     The least in a column is marked with *; the best of all exponents from 1 to 8 is below the table.
     For a vector with --norm 2 the noise depends on its Euclidean length alone.
