@@ -22,7 +22,7 @@ from ggdp.accounting.engines.curve import MOST_EPSILON, crossing
 from ggdp.accounting.engines.pairs import Engine, PairComposition
 from ggdp.accounting.engines.tilt import Parts, TiltPlan, planned_epsilon, saddle_for_log_delta
 from ggdp.accounting.profile import checked_delta
-from ggdp.accounting.steps import Steps, steps_of
+from ggdp.accounting.steps import CellStep, Steps, steps_of
 from ggdp.accounting.vectors.explicit_shifts import one_coordinate
 from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
 from ggdp.mechanisms import Adjacency, Composed, Mechanism, PoissonSampled, SphericalNoise
@@ -121,8 +121,8 @@ class Target:
     def planned_excess(self, mechanism: Mechanism) -> float:
         """About log(epsilon / target), by the saddle-point method; good for a start, never a bound."""
         steps = steps_of(mechanism, self.adjacency)
-        if steps.custom and not steps.noisy:
-            return self._sketched_excess(steps)
+        if cells := _cells_alone(steps):
+            return self._sketched_excess(cells, steps.directions)
         plan = one_coordinate(steps)  # of a vector no worst shift may be known
         log_delta = math.log(self.delta)
         epsilons = [planned_epsilon(parts, log_delta) for parts in plan.pairs()]
@@ -136,8 +136,8 @@ class Target:
         upper bound is what matters, and is asked for.
         """
         steps = steps_of(mechanism, self.adjacency)
-        if steps.custom and not steps.noisy:
-            return self._sketched_excess(steps)
+        if cells := _cells_alone(steps):
+            return self._sketched_excess(cells, steps.directions)
         if steps.custom or not steps.have_worst_shifts:
             whole = mechanism if isinstance(mechanism, Composed) else Composed(mechanism)
             return self.judge(whole).at_most
@@ -153,16 +153,16 @@ class Target:
                 worst = max(worst, _estimated_epsilon(parts, log_delta))
         return _log_ratio(worst, self.epsilon)
 
-    def _sketched_excess(self, steps: Steps) -> float:
+    def _sketched_excess(self, cells: list[CellStep], directions: tuple[Adjacency, ...]) -> float:
         """log(epsilon / target) of custom releases alone, from sketches of their losses."""
         log_delta, worst = math.log(self.delta), 0.0
-        for direction in steps.directions:
+        for direction in directions:
             try:
-                parts = [step.enclosed(direction, sketched=True) for step in steps.custom]
+                parts = [step.enclosed(direction, sketched=True) for step in cells]
                 worst = max(worst, _sketched_epsilon(parts, log_delta))
             except (EpsilonTooLargeError, CannotCertifyError):
                 return math.inf
-            if all(step.rate == 1.0 for step in steps.custom):
+            if all(step.rate == 1.0 for step in cells):
                 break  # both directions cost the same where no record is sampled, or nearly so
         return _log_ratio(worst, self.epsilon)
 
@@ -273,6 +273,12 @@ def _estimated_epsilon(parts: Parts, log_delta: float) -> float:
             if found.width <= _ROUGH * found.upper:
                 return max(found.estimate, 0.0)
     return PairComposition(parts).epsilon(log_delta).estimate
+
+
+def _cells_alone(steps: Steps) -> list[CellStep]:
+    """The steps if all of them are known by cells, else none."""
+    found = [step for step in steps.custom if isinstance(step, CellStep)]
+    return [] if steps.noisy or steps.charge > 0.0 or len(found) < len(steps.custom) else found
 
 
 def _sketched_epsilon(parts: list[Enclosed], log_delta: float) -> float:
