@@ -57,6 +57,7 @@ _SHARES = (0.5, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0)  # thresholds that are tried
 _MOST_COUNTED = 12
 _THRESHOLDS = 20_000
 _MASS_ERROR = 2e-13  # relative, of a tail of the noise
+_NEXT_TO_NONE = 1e-18
 _TERMS = 20_000  # of a binomial tail
 _DEEP = 150.0  # log of one over the probability of noise that is not followed
 
@@ -279,7 +280,14 @@ class RepeatedStep:
         """The discrete pairs above and below in one direction."""
         cells = _repeated_cells(self.pair, self.draws, self.population)
         cells = cells.reversed if direction is Adjacency.ADD else cells
-        return Enclosed(cells.above(), cells.below(), self.times)
+        return Enclosed(_cut(cells.above(), True), _cut(cells.below(), False), self.times)
+
+
+def _cut(atoms: Atoms, raised: bool) -> Atoms:
+    """Losses of next to no weight, made infinite or left out: a lattice need not reach so far."""
+    kept = int((np.cumsum(atoms.mass[::-1])[::-1] > _NEXT_TO_NONE).sum())
+    beyond = math.fsum(atoms.mass[kept:]) * (1.0 + 1e-12) if raised else 0.0
+    return Atoms(atoms.loss[:kept], atoms.mass[:kept], atoms.infinite + beyond)
 
 
 @lru_cache(maxsize=8)
