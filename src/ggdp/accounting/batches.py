@@ -53,7 +53,7 @@ from ggdp.privacy_loss.dominating import check_covered
 from ggdp.privacy_loss.shift_pair import ShiftPair
 
 _FINENESS = 0.004  # of losses that a curve is known at, relative to their distance from loss 0
-_SHARES = (0.5, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0)  # thresholds that are tried
+_SHARES = (1.0, 1.6, 2.5)  # thresholds that are tried
 _MOST_COUNTED = 12
 _THRESHOLDS = 20_000
 _MASS_ERROR = 2e-13  # relative, of a tail of the noise

@@ -81,7 +81,7 @@ class ChargedCost:
         """
         target, guess = math.exp(log_delta), 0.0
         for turn in range(_TURNS):
-            left = target - self._charged(guess)
+            left = (target - self._charged(guess)) * (1.0 - 1e-14)  # never the target itself
             if left <= 0.0:
                 break
             found = self.steps.epsilon(math.log(left))
