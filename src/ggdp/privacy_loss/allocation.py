@@ -266,7 +266,9 @@ def _power(base: Array, exponent: int) -> Array:
 
 
 def _alias(ratios: _Ratios, steps: int, theta: float) -> float:
-    """Chernoff bound of the tilted mass beyond the window."""
+    """Chernoff bound of the tilted mass beyond the window; none where no sum reaches so far."""
+    if steps * int(ratios.place[-1]) < _SIZE:
+        return 0.0
     here = ratios.log_mean(theta)
     tries = np.geomspace(1e-2, 3e3, 40) / _SIZE
     logs = [steps * (ratios.log_mean(theta + more) - here) - more * _SIZE for more in tries]
