@@ -208,6 +208,14 @@ class _Ratios:
         kept = mass > (0.0 if raised else 1e-290)
         return _Ratios(place[kept], mass[kept], off, atoms.infinite)
 
+    def up_to(self, last: int) -> "_Ratios":
+        """The same with larger ratios moved to the last place."""
+        inside = self.place < last
+        if inside.all():
+            return self
+        mass = np.append(self.mass[inside], math.fsum(self.mass[~inside]))
+        return _Ratios(np.append(self.place[inside], last), mass, self.off, self.cut)
+
     def log_mean(self, theta: float) -> float:
         """log of the sum of masses e^(theta place)."""
         exponent = theta * self.place
@@ -363,8 +371,8 @@ def _far(known: Known, tail: _Tail, steps: int, x: Array, raised: bool) -> Array
     reach = steps * float(x[-1]) * (1.0 + 1e-9)
     window = 1.0 * steps + 12.0 * tail.deviation * math.sqrt(steps) + reach
     spacing = window / _SIZE
-    last = math.ceil(min(max(reach, 2.0), float(tail.place[-1])) / spacing)
-    ratios = _Ratios.of(known, spacing, last, raised)
+    whole = min(max(reach, tail.reaching(1e-2 * _NEGLIGIBLE)), float(tail.place[-1]))
+    ratios = _Ratios.of(known, spacing, math.ceil(whole / spacing), raised).up_to(math.ceil(reach / spacing))
     wanted = steps * (0.5 * float(x[0] + x[-1])) / spacing
     place = steps * x / spacing
     most = 600.0 / (place[-1] - place[0] + 1.0)
