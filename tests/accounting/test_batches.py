@@ -160,7 +160,8 @@ def test_a_batch_that_is_cut_often_is_refused_or_charged():
     rarely = TruncatedPoisson(AdditiveNoise(Gaussian(std=1.0)), 0.01, 300, 10_000)
     plain = PoissonSampled(AdditiveNoise(Gaussian(std=1.0)), 0.01)
     found, exact = (epsilon(Composed(one, times=1000), delta=1e-6) for one in (rarely, plain))
-    assert found.lower <= exact.upper and found.upper >= exact.lower
+    assert found.lower <= exact.upper
+    assert found.upper >= exact.lower
     assert found.width <= 1e-6 * found.upper
 
 
@@ -189,7 +190,7 @@ def test_allocated_coin_flips_lie_between_the_bounds(steps, used):
         for at in (0.02, 0.1, 0.25):
             truth = np.maximum(first - math.exp(at) * second, 0.0).sum()
             found = profile.delta(epsilon=at)
-            assert found.lower <= truth + 1e-12 and truth <= found.upper + 1e-12
+            assert found.lower - 1e-12 <= truth <= found.upper + 1e-12
             if used == 1:
                 assert found.width <= 1e-2 * (truth + 1e-3)
 

@@ -254,8 +254,8 @@ def _with_replacement(step: FixedSizeSampled, times: int, adjacency: Adjacency) 
     if noise.dimension != 1 and pair.beta != 2.0:
         raise ValueError(
             "dimension must be 1, or beta 2, for batches drawn with replacement, got "
-            f"dimension={noise.dimension} and beta={pair.beta:g}: the worst shifts of one and of several copies "
-            "are not known to be the same; draw without replacement"
+            f"dimension={noise.dimension} and beta={pair.beta:g}: the worst shifts of one and of several "
+            "copies are not known to be the same; draw without replacement"
         )
     return _Batches(custom=(RepeatedStep(pair, step.sample_size, step.population, times),))
 

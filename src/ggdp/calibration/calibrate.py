@@ -18,7 +18,15 @@ from ggdp.accounting import epsilon as epsilon_of
 from ggdp.calibration.target import Start, Target, planned_start, solve
 from ggdp.distributions import GeneralizedGaussian
 from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
-from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, Mechanism, PoissonSampled
+from ggdp.mechanisms import (
+    AdditiveNoise,
+    Adjacency,
+    Batched,
+    Composed,
+    Mechanism,
+    PoissonSampled,
+    Sampling,
+)
 from ggdp.mechanisms.additive_noise import Shift, compressed
 from ggdp.mechanisms.composed import Part
 from ggdp.privacy_loss.dominating import MOST_TIMES, NOISE_MULTIPLIER, RATE
@@ -40,6 +48,7 @@ class NoisyRun:
     rate: float
     steps: int
     alongside: tuple[Part, ...]
+    sampling: Sampling | None = None
 
     @property
     def noise(self) -> GeneralizedGaussian:
@@ -64,7 +73,7 @@ class NoisyRun:
     @property
     def mechanism(self) -> Mechanism:
         """All that the target covers, as an accountant reads it."""
-        return run_of(self.step, self.rate, self.steps, self.alongside)
+        return run_of(self.step, self.rate, self.steps, self.alongside, self.sampling)
 
 
 @dataclass(frozen=True)
@@ -81,6 +90,7 @@ class Calibrated(NoisyRun):
             certifiably misses the target. False where the accountant's own bounds straddle the target there,
             where there is no next one, or where it was not asked, as by `best_noise`.
         alongside: other releases on the same data that the target covers too, as pairs (mechanism, times).
+        sampling: how batches are drawn, where they are not Poisson samples at `rate`.
     """
 
     step: AdditiveNoise
@@ -90,6 +100,7 @@ class Calibrated(NoisyRun):
     achieved: Bounds
     sharp: bool
     alongside: tuple[Part, ...] = ()
+    sampling: Sampling | None = None
 
 
 @dataclass(frozen=True)
@@ -106,9 +117,24 @@ class EstimatedScale:
     achieved: Estimate
 
 
-def run_of(step: AdditiveNoise, rate: float, steps: int, alongside: tuple[Part, ...] = ()) -> Mechanism:
-    """The plainest description of a run: no sampling at rate 1, no composition of one step alone."""
-    sampled = step if rate == 1.0 else PoissonSampled(step, rate)
+def run_of(
+    step: AdditiveNoise,
+    rate: float,
+    steps: int,
+    alongside: tuple[Part, ...] = (),
+    sampling: Sampling | None = None,
+) -> Mechanism:
+    """The plainest description of a run: no sampling at rate 1, no composition of one step alone.
+
+    With a `sampling`, batches are drawn in that way and the rate must be 1.
+    """
+    sampled: AdditiveNoise | PoissonSampled | Batched
+    if sampling is None:
+        sampled = step if rate == 1.0 else PoissonSampled(step, rate)
+    elif rate != 1.0:
+        raise ValueError(f"rate must be left out where sampling says how batches are drawn, got {rate:g}")
+    else:
+        sampled, steps = sampling.of(step), sampling.draws(steps)
     if alongside:
         return Composed([(sampled, steps), *alongside])
     return sampled if steps == 1 else Composed(sampled, times=steps)
@@ -127,6 +153,7 @@ def calibrate_scale(
     shift: Shift | None = None,
     adjacency: Adjacency = Adjacency.ADD_REMOVE,
     alongside: Sequence[Part] = (),
+    sampling: Sampling | None = None,
 ) -> Calibrated:
     """The smallest scale of Generalized Gaussian noise for which a run is (epsilon, delta)-private.
 
@@ -143,6 +170,7 @@ def calibrate_scale(
         adjacency: which datasets are neighbours.
         alongside: other releases on the same data that share the target, as pairs (mechanism, times): a
             normalisation before training, say. Their noise is what it is; the answer leaves room for them.
+        sampling: how batches are drawn, in place of a Poisson sample with `rate`.
 
     Guarantees:
         1. The certified upper bound of epsilon at `delta`, `achieved.upper`, is at most `epsilon`.
@@ -158,7 +186,9 @@ def calibrate_scale(
     (2.01607, True, True)
     """
     target = Target(epsilon, delta, adjacency)
-    shared = NoiseProblem(target, rate, steps, sensitivity, norm, dimension, shift, tuple(alongside))
+    shared = NoiseProblem(
+        target, rate, steps, sensitivity, norm, dimension, shift, tuple(alongside), sampling
+    )
     return shared.least_noise(beta)
 
 
@@ -178,6 +208,7 @@ class NoiseProblem:
     dimension: int | float = 1
     shift: Shift | None = None
     alongside: tuple[Part, ...] = ()
+    sampling: Sampling | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rate", _checked_rate(self.rate))
@@ -196,7 +227,7 @@ class NoiseProblem:
 
     def mechanism(self, beta: float, precision: float) -> Mechanism:
         """All that the target covers."""
-        return run_of(self.step(beta, precision), self.rate, self.steps, self.alongside)
+        return run_of(self.step(beta, precision), self.rate, self.steps, self.alongside, self.sampling)
 
     def planned(self, beta: float) -> Start:
         """About which precision the least noise of an exponent has; it proves nothing."""
@@ -208,7 +239,7 @@ class NoiseProblem:
         def at(precision: float) -> _Run:
             return self.step(beta, precision), self.rate, self.steps
 
-        return _least_private(self.axis, at, self.target, self.alongside, _SCALE, start)
+        return _least_private(self.axis, at, self.target, self.alongside, _SCALE, start, self.sampling)
 
 
 def precisions(resolution: float) -> LogAxis:
@@ -413,11 +444,12 @@ def _least_private(
     alongside: Sequence[Part],
     ends: _Ends,
     start: Start | None = None,
+    sampling: Sampling | None = None,
 ) -> Calibrated:
     """The run furthest along the axis that meets the target together with what is released alongside."""
     others = tuple(alongside)
-    target.check(run_of(*at(1.0), others))
-    found = solve(axis, lambda value: run_of(*at(value), others), target, start)
+    target.check(run_of(*at(1.0), others, sampling))
+    found = solve(axis, lambda value: run_of(*at(value), others, sampling), target, start)
     if found.value is None or found.achieved is None:
         there = f" (epsilon there is {found.achieved.estimate:g})" if found.achieved else ""
         raise ValueError(ends.too_strict.format(target=target, epsilon=there))
@@ -425,7 +457,7 @@ def _least_private(
         there = f"{found.achieved.upper:g}"
         raise ValueError(ends.too_loose.format(target=target, epsilon=there, value=found.value))
     step, rate, steps = at(found.value)
-    return Calibrated(step, rate, steps, target.delta, found.achieved, found.sharp, others)
+    return Calibrated(step, rate, steps, target.delta, found.achieved, found.sharp, others, sampling)
 
 
 def _step(
