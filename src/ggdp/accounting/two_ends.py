@@ -3,8 +3,9 @@
 
 Differs. Suppose that a mechanism does what its steps say but for an event of probability at most c, on either
 of two neighbours. For any set S of outcomes, with P, Q the laws of the steps and P', Q' those of the
-mechanism, P'(S) <= P(S) + c <= e^eps Q(S) + delta + c <= e^eps Q'(S) + delta + (1 + e^eps) c. So its delta at epsilon is
-at most that of the steps plus (1 + e^eps) c, and, the other way round, at least theirs minus as much.
+mechanism, P'(S) <= P(S) + c <= e^eps Q(S) + delta + c <= e^eps Q'(S) + delta + (1 + e^eps) c. So its delta
+at epsilon is at most that of the steps plus (1 + e^eps) c, and, the other way round, at least theirs minus as
+much.
 """
 
 import math

@@ -179,7 +179,8 @@ SamplingChoice = Annotated[
     typer.Option(
         "--sampling",
         help="How batches are drawn, in place of --rate: fixed-size:SIZE/RECORDS, "
-        "with-replacement:SIZE/RECORDS, truncated-poisson:RATE/LARGEST/RECORDS, allocation:USES/STEPS or shuffled:STEPS of an epoch.",
+        "with-replacement:SIZE/RECORDS, truncated-poisson:RATE/LARGEST/RECORDS, "
+        "allocation:USES/STEPS or shuffled:STEPS of an epoch.",
         parser=sampling,
         metavar="KIND:NUMBERS",
     ),

@@ -2,7 +2,7 @@
 """How batches are drawn: Poisson samples, fixed sizes, a largest size, allocation, shuffling.
 
 Each mechanism describes what one draw does; `Composed(..., times=...)` repeats it. `Sampling` is the draw
-alone, without saying what is released. docs/batches.md says for which neighbours each has a proof, and what it is.
+alone, without saying what is released. docs/batches.md says for which neighbours each has a proof.
 """
 
 from dataclasses import dataclass
