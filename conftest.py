@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 _FEWEST = 5500  # tests and doctests of a whole run, where everything that `dev` brings is installed
-_NOT_IN_DEV = {"jax", "ray", "triton"}
+_NOT_IN_DEV = {"jax", "playwright", "ray", "triton"}
 
 _NEEDS = {
     "src/ggdp/torch": "torch",
@@ -38,6 +38,8 @@ _NEEDS = {
     "src/ggdp/distributions/pytorch/kernels.py": "triton",
     "src/ggdp/training/clipping/kernels.py": "triton",
     "src/ggdp/jax": "jax",
+    "src/ggdp/reporting/explorer/app.py": "marimo",
+    "tests/browser": "playwright",
     "tests/ggdp_jax": "jax",
     "tests/distributions/pytorch": "torch",
     "tests/gpu": "triton",
@@ -47,6 +49,7 @@ _NEEDS = {
     "tests/test_dp_accounting.py": "dp_accounting",
     "tests/test_prv_beside_the_original.py": "prv_accountant",
     "tests/selection/test_pate.py": "sklearn",
+    "tests/test_site.py": "furo",
 }
 
 _ROOT = Path(__file__).parent

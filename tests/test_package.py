@@ -40,6 +40,7 @@ NEEDS = {
     "ggdp.opacus": "opacus",
     "ggdp.jax": "jax",
     "ggdp.dp_accounting": "dp_accounting",
+    "ggdp.reporting.explorer.app": "marimo",
 }
 ABSENT = tuple(room for room, library in NEEDS.items() if importlib.util.find_spec(library) is None)
 MODULES = sorted(
@@ -67,6 +68,43 @@ def test_importing_the_package_takes_less_than_half_a_second():
     # Processor time, so that a busy machine does not fail a light import.
     code = "import time; start = time.process_time(); import ggdp; print(time.process_time() - start)"
     assert min(float(in_a_fresh_process(code)) for _ in range(3)) < 0.5
+
+
+def test_accounting_runs_where_a_browser_runs_it_without_cryptography_threads_or_the_command_line():
+    code = """
+import _thread, sys
+
+class Absent:
+    names = {"cryptography", "torch", "multiprocessing", "typer", "rich", "matplotlib", "fcntl", "ssl"}
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in self.names:
+            raise ModuleNotFoundError(f"no {name} here", name=name)
+
+def refuse(*_, **__):
+    raise RuntimeError("can't start new thread")
+
+sys.meta_path.insert(0, Absent())
+_thread.start_new_thread = refuse
+import threading
+threading._start_new_thread = threading._start_joinable_thread = refuse
+import ggdp
+noise = ggdp.GeneralizedGaussian.from_noise_multiplier(1.5, 2.0)
+step = ggdp.PoissonSampled(ggdp.AdditiveNoise(noise), rate=0.01)
+run = ggdp.Composed(step, times=1000)
+profile = ggdp.account(run)
+upper = profile.epsilon(delta=1e-6).upper
+found = ggdp.calibrate_scale(beta=1.5, epsilon=upper, delta=1e-6, rate=0.01, steps=1000)
+missed = ggdp.trade_off(run, false_positive_rate=0.01)
+from ggdp.reporting.explorer import answer, question
+shown = answer.answer_of(question.question_of(question.Settings()))
+print(upper, found.achieved.upper <= upper, 0.9 < missed.lower < 0.99, shown.epsilon.upper <= 1.0)
+"""
+    upper, *claims = in_a_fresh_process(code).split()
+    step = ggdp.PoissonSampled(
+        ggdp.AdditiveNoise(ggdp.GeneralizedGaussian.from_noise_multiplier(1.5, 2.0)), rate=0.01
+    )
+    assert float(upper) == ggdp.epsilon(ggdp.Composed(step, times=1000), delta=1e-6).upper
+    assert claims == ["True"] * 3
 
 
 def test_every_public_name_loads_and_an_unknown_one_is_an_attribute_error():

@@ -26,7 +26,7 @@ _METHODS = {"scanned": scanned_estimate, "one-coordinate": one_coordinate_estima
 
 
 def account(mechanism: Mechanism | Vote, *, adjacency: Adjacency | None = None) -> "PrivacyProfile":
-    """The privacy profile of a mechanism: all its pairs (epsilon, delta).
+    """Account for a mechanism: return its privacy profile, which holds all its pairs (epsilon, delta).
 
     Args:
         mechanism: what is released.

@@ -21,6 +21,7 @@ from ggdp.cli import (
     choose,
     curve,
     demo,
+    explore,
     noise,
     output,
     pate,
@@ -143,6 +144,7 @@ app.command("risk")(risk.risk)
 app.command("pate")(pate.pate)
 app.command("simulate-argmax")(simulate.simulate)
 app.command("demo")(demo.demo)
+app.command("explore")(explore.explore)
 app.command("report")(report.report)
 
 

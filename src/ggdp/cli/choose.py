@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`ggdp choose`: which exponent hurts least at the privacy that was promised."""
 
+from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated, Any, cast
 
@@ -9,7 +10,7 @@ import typer
 
 from ggdp.calibration import BestNoise, NoiseSearch, WeighedNoise
 from ggdp.calibration.calibrate import NoiseProblem
-from ggdp.calibration.choice import LossName
+from ggdp.calibration.choice import LossName, suits_spherical
 from ggdp.calibration.target import Target
 from ggdp.cli import options, output
 from ggdp.errors import CannotCertifyError
@@ -80,9 +81,10 @@ def choose(
     plot: options.Plot = None,
     json: options.Json = False,
 ) -> None:
-    """Find the exponent whose noise hurts least, and show others beside it, all equally private.
+    """Find the exponent whose noise has the smallest error, beside others that are equally private.
 
     The least in a column is marked with *; the best of all exponents from 1 to 8 is below the table.
+    For a vector with --norm 2 the noise depends on its Euclidean length alone.
     --plot needs matplotlib: pip install "ggdp[plot]".
 
     Example: ggdp choose --epsilon 1 --delta 1e-6 --steps 5 --steps 10 --steps 1000
@@ -98,6 +100,7 @@ def choose(
     with output.progress(len(counts) * (points + len(far))) as tell:
         for count in counts:
             problem = NoiseProblem(target, rate, count, sensitivity, norm, dimension)
+            problem = replace(problem, spherical=suits_spherical(problem, name_of_loss))
             search = NoiseSearch(problem)
             for limit in far:
                 search = search.with_loss(name_of_loss, threshold=limit, level=level)

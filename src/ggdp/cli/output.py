@@ -27,6 +27,7 @@ EXTRAS = {
     "dask": {"dask", "distributed"},
     "ray": {"ray"},
     "reproduce": {"matplotlib", "sklearn", "joblib", "torch"},
+    "explore": {"matplotlib", "marimo"},
 }
 """The optional packages that the commands import, by the extra of ggdp that brings them."""
 

@@ -9,7 +9,7 @@ Which of them is taken never changes the law, only the draws that a seed gives.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -18,7 +18,14 @@ from ggdp import arguments
 from ggdp.distributions import numpy_sampler
 from ggdp.distributions.generalized_gaussian import GeneralizedGaussian
 from ggdp.distributions.pytorch import fused, quantile
-from ggdp.distributions.pytorch.streams import Generator, Stream, stream_of
+from ggdp.distributions.pytorch.streams import (
+    CHACHA_SPAN,
+    CHACHA_WORDS,
+    PHILOX_WORDS,
+    Generator,
+    Stream,
+    stream_of,
+)
 
 _FLOAT_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 _SMALL = 1 << 16
@@ -75,6 +82,69 @@ def add_noise_(tensors: Target, noise: GeneralizedGaussian, *, generator: Genera
             else:
                 _add_together_(together, noise, stream)
     return tensors
+
+
+class Piece(NamedTuple):
+    """Some consecutive elements, in row-major order, of a larger tensor.
+
+    Attributes:
+        tensor: They, contiguous.
+        start: The place of the first of them in the whole.
+        whole: How many elements the whole has.
+    """
+
+    tensor: torch.Tensor
+    start: int
+    whole: int
+
+
+def add_noise_to_pieces_(
+    pieces: Sequence[Piece], noise: GeneralizedGaussian, *, generator: Generator | None = None
+) -> None:
+    """Add to pieces of tensors, in place, what `add_noise_` would add to those elements of the whole tensors.
+
+    Processes that hold different pieces and generators in the same state add, together, the noise that one
+    process would. The generator moves on as it would there. On CUDA with Triton a process draws the noise of
+    its own pieces alone; elsewhere it draws the noise of one whole tensor after another and keeps its part.
+    """
+    stream = stream_of(generator)
+    standing_in = [
+        piece.tensor.new_empty(1).expand(piece.whole) for piece in pieces
+    ]  # no memory of that size
+    numbers = {id(tensor): number for number, tensor in enumerate(standing_in)}
+    with torch.no_grad():
+        for together in _drawn_together(standing_in):
+            some = [pieces[numbers[id(tensor)]] for tensor in together]
+            _check(some[0].tensor.dtype, noise)
+            if some[0].tensor.is_cuda and fused.triton_is_installed():
+                _add_to_piece_(some[0], noise, stream)
+                continue
+            sizes = [piece.whole for piece in some]
+            if sum(sizes):
+                drawn = _drawn(some[0].tensor.new_empty(1).expand(sum(sizes)), noise, stream)
+                for piece, part in zip(some, torch.split(drawn, sizes), strict=True):
+                    own = part[piece.start : piece.start + piece.tensor.numel()]
+                    piece.tensor.add_(own.view(piece.tensor.shape))
+
+
+def _add_to_piece_(piece: Piece, noise: GeneralizedGaussian, stream: Stream) -> None:
+    """Launch the kernel at the span of blocks in which the piece begins."""
+    if piece.whole == 0:
+        return
+    tensor = piece.tensor
+    with torch.cuda.device(tensor.device):
+        key, first = stream.kernel_key(tensor.device), stream.reserve(piece.whole)
+        words, shape = (
+            (CHACHA_WORDS, fused.CHACHA_SHAPE) if stream.secure else (PHILOX_WORDS, fused.PHILOX_SHAPE)
+        )
+        span = words * (CHACHA_SPAN if stream.secure else 1)
+        before = piece.start % span
+        drawn = torch.zeros(before + tensor.numel(), dtype=tensor.dtype, device=tensor.device)
+        drawn[before:] = tensor.reshape(-1)
+        if tensor.numel():
+            block = first + (piece.start - before) // words
+            fused.launch(drawn, noise, key, block, add=True, secure=stream.secure, shape=shape)
+            tensor.copy_(drawn[before:].view(tensor.shape))
 
 
 def _drawn_together(tensors: list[torch.Tensor]) -> list[list[torch.Tensor]]:
