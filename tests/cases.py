@@ -69,7 +69,6 @@ MECHANISMS = {
     "with-replacement": FixedSizeSampled(AdditiveNoise(NOISES["between"]), 3, 50, replacement=True),
     "truncated": Composed(TruncatedPoisson(AdditiveNoise(NOISES["gaussian"]), 0.01, 60, 1000), times=100),
     "allocated": RandomAllocation(AdditiveNoise(NOISES["between"]), steps=30),
-    "allocated-twice": RandomAllocation(AdditiveNoise(NOISES["between"]), steps=30, times_used=2),
     "shuffled": Shuffled(AdditiveNoise(NOISES["between"]), steps=30),
     "mixed": Composed([(_STEP, 5000), (AdditiveNoise(NOISES["gaussian"]), 3)]),
 }
