@@ -269,7 +269,7 @@ class NoiseSearch:
         self._log_loss = _log_loss(loss, threshold, level)
         _check_comparable(problem)
         if problem.spherical and not callable(loss):
-            hint = "or give a function of the noise, or spherical=False for independent noise"
+            hint = "or give a function of the noise, or take independent noise"
             arguments.one_of("loss", loss, _SPHERICAL_LOSSES, hint=hint)
         problem.target.check(problem.mechanism(GAUSSIAN, 1.0))
         self._gaussian = replace(problem, spherical=False)

@@ -34,6 +34,7 @@ _PLAN_RESOLUTION = 1e-3
 _ROUGH = 1e-3  # width of bounds whose estimate is good to about 1e-5
 _COARSEST, _SHARE = 0.02, 0.01  # spacing of a sketch's lattice, over 1 + theta and over a loss's deviation
 _MOST_POINTS = 2**18
+_FAR = 2.0**45  # spacings from zero, beyond which the places of a lattice are not whole numbers
 _CLEARLY_LESS = 0.9  # of the cost of another direction: planned so, a direction is not looked at
 
 At = Callable[[float], Mechanism]
@@ -121,8 +122,8 @@ class Target:
     def planned_excess(self, mechanism: Mechanism) -> float:
         """About log(epsilon / target), by the saddle-point method; good for a start, never a bound."""
         steps = steps_of(_as_poisson(mechanism), self.adjacency)
-        if steps.custom and not steps.noisy:
-            return self._sketched_excess(steps)
+        if cells := _cells_alone(steps):
+            return self._sketched_excess(cells, steps.directions)
         plan = one_coordinate(steps)  # of a vector no worst shift may be known
         log_delta = math.log(self.delta)
         epsilons = [planned_epsilon(parts, log_delta) for parts in plan.pairs()]
@@ -136,10 +137,9 @@ class Target:
         upper bound is what matters, and is asked for.
         """
         steps = steps_of(mechanism, self.adjacency)
-        batched = any(isinstance(step, Batched) for step, _ in Composed(mechanism).parts)
-        if steps.custom and not steps.noisy and not batched:
-            return self._sketched_excess(steps)
-        if batched or steps.custom or not steps.have_worst_shifts:
+        if cells := _cells_alone(steps):
+            return self._sketched_excess(cells, steps.directions)
+        if steps.custom or steps.below or steps.charge or not steps.have_worst_shifts:
             whole = mechanism if isinstance(mechanism, Composed) else Composed(mechanism)
             return self.judge(whole).at_most
         log_delta = math.log(self.delta)
@@ -154,13 +154,12 @@ class Target:
                 worst = max(worst, _estimated_epsilon(parts, log_delta))
         return _log_ratio(worst, self.epsilon)
 
-    def _sketched_excess(self, steps: Steps) -> float:
+    def _sketched_excess(self, cells: list[CellStep], directions: tuple[Adjacency, ...]) -> float:
         """log(epsilon / target) of custom releases alone, from sketches of their losses."""
         log_delta, worst = math.log(self.delta), 0.0
-        cells = [step for step in steps.custom if isinstance(step, CellStep)]
-        for direction in steps.directions:
-            parts = [step.enclosed(direction, sketched=True) for step in cells]
+        for direction in directions:
             try:
+                parts = [step.enclosed(direction, sketched=True) for step in cells]
                 worst = max(worst, _sketched_epsilon(parts, log_delta))
             except (EpsilonTooLargeError, CannotCertifyError):
                 return math.inf
@@ -289,6 +288,12 @@ def _as_poisson(mechanism: Mechanism) -> Mechanism:
     return Composed(parts)
 
 
+def _cells_alone(steps: Steps) -> list[CellStep]:
+    """The steps if all of them are known by cells, else none."""
+    found = [step for step in steps.custom if isinstance(step, CellStep)]
+    return [] if steps.noisy or steps.charge > 0.0 or len(found) < len(steps.custom) else found
+
+
 def _sketched_epsilon(parts: list[Enclosed], log_delta: float) -> float:
     """Epsilon of custom releases to about 1e-4, uncertified: one lattice of the upper atoms."""
     if sum(part.times for part in parts) == 1:
@@ -301,8 +306,9 @@ def _sketched_epsilon(parts: list[Enclosed], log_delta: float) -> float:
     each = saddle.deviation / math.sqrt(sum(part.times for part in parts))
     spacing = max(min(_COARSEST / (saddle.theta + 1.0), _SHARE * each), 1.5 * window / _MOST_POINTS)
     spans = [span_of(part, saddle) for part in parts]
-    if any(high - low > _MOST_POINTS * spacing for low, high in spans):
-        return saddle.epsilon  # losses of hundreds, far from any target: a rough answer will do
+    farthest = max(part.times * max(map(abs, span)) for part, span in zip(parts, spans, strict=True))
+    if any(high - low > _MOST_POINTS * spacing for low, high in spans) or farthest > _FAR * spacing:
+        return saddle.epsilon  # losses so large are far from any target: a rough answer will do
     laws = [
         (grid_above(part.above, spacing, *span, origin_of(part)), part.times)
         for part, span in zip(parts, spans, strict=True)
