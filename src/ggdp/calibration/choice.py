@@ -20,7 +20,8 @@ import numpy as np
 from scipy.special import gammaln
 
 from ggdp import arguments
-from ggdp.calibration.calibrate import AnyCalibrated, NoiseProblem, calibrated, run_of
+from ggdp.calibration.calibrate import NoiseProblem, calibrated
+from ggdp.calibration.run import AnyCalibrated, run_of
 from ggdp.calibration.target import Start, Target
 from ggdp.distributions import GeneralizedGaussian, SphericalGeneralizedGaussian
 from ggdp.distributions.spherical import MOST_DIMENSION
@@ -496,5 +497,4 @@ def _beta(place: float) -> float:
 
 
 def _rounded(place: float) -> float:
-    """The exponent at a place, to three decimals."""
     return round(_beta(place), 3)

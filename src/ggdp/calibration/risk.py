@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from ggdp import arguments
 from ggdp.accounting import Bounds, Risk, account
-from ggdp.calibration.calibrate import NoisyRun, precisions, run_of, step_at
+from ggdp.calibration.calibrate import precisions, step_at
+from ggdp.calibration.run import NoisyRun, run_of
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Mechanism
 from ggdp.mechanisms.additive_noise import Shift
 from ggdp.mechanisms.composed import Part

@@ -17,7 +17,7 @@ from ggdp import arguments
 from ggdp.atomic_file import file_to_replace
 from ggdp.distributions import GeneralizedGaussian
 from ggdp.distributions.generalized_gaussian import BETA, SCALE
-from ggdp.mechanisms import Adjacency
+from ggdp.mechanisms import Adjacency, Sampling
 from ggdp.mechanisms.additive_noise import MOST_DIMENSION
 
 T = TypeVar("T", int, float)
@@ -79,6 +79,14 @@ def dimension(text: str) -> int | float:
     if str(text) == "inf":  # a default comes as a number
         return math.inf
     return whole("--dimension", least=1, most=MOST_DIMENSION)(text)
+
+
+def sampling(text: str) -> Sampling:
+    """How batches are drawn, as `Sampling.parse` understands it."""
+    try:
+        return Sampling.parse(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"--{error}") from None
 
 
 def new_file(option: str, *endings: str) -> Callable[[str], Path]:
@@ -196,6 +204,17 @@ Rate = Annotated[
         "Poisson sampling rate: the probability of each record to be in a step, in (0, 1].",
         above=0.0,
         most=1.0,
+    ),
+]
+SamplingChoice = Annotated[
+    str | None,
+    typer.Option(
+        "--sampling",
+        help="How batches are drawn, in place of --rate: fixed-size:SIZE/RECORDS, "
+        "with-replacement:SIZE/RECORDS, truncated-poisson:RATE/LARGEST/RECORDS, "
+        "allocation:USES/STEPS or shuffled:STEPS of an epoch.",
+        parser=sampling,
+        metavar="KIND:NUMBERS",
     ),
 ]
 Steps = Annotated[int, _whole("--steps", "How many times the mechanism runs, >= 1.", least=1)]

@@ -49,6 +49,7 @@ def risk(
     norm: options.Norm = None,
     dimension: options.Dimension = 1,
     rate: options.Rate = 1.0,
+    sampling: options.SamplingChoice = None,
     steps: options.Steps = 1,
     adjacency: options.AdjacencyChoice = Adjacency.ADD_REMOVE,
     false_positive_rate: FalsePositiveRates = [0.001, 0.01, 0.1],  # noqa: B006 (typer reads the default)
@@ -67,7 +68,19 @@ def risk(
     Example: ggdp risk --beta 2 --noise-multiplier 1 --rate 0.01 --steps 1000 --plot out.png
     """
     output.need("matplotlib" if plot else None)
-    runs = runs_from(beta, scale, noise_multiplier, std, sensitivity, rate, steps, adjacency, norm, dimension)
+    runs = runs_from(
+        beta,
+        scale,
+        noise_multiplier,
+        std,
+        sensitivity,
+        rate,
+        steps,
+        adjacency,
+        norm,
+        dimension,
+        sampling,
+    )
     results = []
     with output.progress(len(runs)) as tell:
         for run in runs:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How batches are drawn: Poisson samples, fixed sizes, a largest size, allocation, shuffling.
 
-Each mechanism describes what one draw does; `Composed(..., times=...)` repeats it. `Sampling` is the draw alone,
-without saying what is released. docs/batches.md says for which neighbours each has a proof, and what it is.
+Each mechanism describes what one draw does; `Composed(..., times=...)` repeats it. `Sampling` is the draw
+alone, without saying what is released. docs/batches.md says for which neighbours each has a proof.
 """
 
 from dataclasses import dataclass
@@ -66,6 +66,11 @@ class Batched(PlainData):
             hint="batch one release, then compose: Composed(FixedSizeSampled(step, ...), times)",
         )
 
+    @property
+    def nominal(self) -> tuple[float, int]:
+        """The rate and number of Poisson-sampled releases that cost about as much; for planning alone."""
+        return 1.0, 1
+
 
 @dataclass(frozen=True)
 class FixedSizeSampled(Batched):
@@ -101,6 +106,11 @@ class FixedSizeSampled(Batched):
         """sample_size / population: how often a record takes part, on average."""
         return self.sample_size / self.population
 
+    @property
+    def nominal(self) -> tuple[float, int]:
+        """Poisson sampling at the same rate."""
+        return min(self.rate, 1.0), 1
+
 
 @dataclass(frozen=True)
 class TruncatedPoisson(Batched):
@@ -125,6 +135,11 @@ class TruncatedPoisson(Batched):
         for name in ("largest_batch", "population"):
             object.__setattr__(self, name, arguments.whole(name, getattr(self, name), most=MOST_RECORDS))
 
+    @property
+    def nominal(self) -> tuple[float, int]:
+        """Poisson sampling itself."""
+        return self.rate, 1
+
 
 @dataclass(frozen=True)
 class RandomAllocation(Batched):
@@ -148,6 +163,11 @@ class RandomAllocation(Batched):
         used = arguments.whole("times_used", self.times_used, most=steps)
         object.__setattr__(self, "steps", steps)
         object.__setattr__(self, "times_used", used)
+
+    @property
+    def nominal(self) -> tuple[float, int]:
+        """Poisson sampling with the same mean."""
+        return self.times_used / self.steps, self.steps
 
 
 @dataclass(frozen=True)
@@ -245,6 +265,19 @@ class Sampling:
     def steps_per_draw(self) -> int:
         """How many releases one mechanism of this sampling stands for: the steps of an epoch, or 1."""
         return int(self.numbers[-1]) if self.kind in ("allocation", "shuffled") else 1
+
+    def draws(self, steps: int) -> int:
+        """How many mechanisms of this sampling so many steps are.
+
+        Raises:
+            ValueError: an epoch would not be whole.
+        """
+        if steps % self.steps_per_draw:
+            raise ValueError(
+                f"steps must be a multiple of {self.steps_per_draw}, the steps of an epoch of {self}, got "
+                f"{steps}: a record's place in an epoch is drawn once for all of it"
+            )
+        return steps // self.steps_per_draw
 
     def of(self, mechanism: AdditiveNoise | CustomMechanism) -> "PoissonSampled | Batched":
         """The mechanism on batches that are drawn in this way."""

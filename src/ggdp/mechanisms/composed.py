@@ -83,8 +83,8 @@ def _listed(mechanism: "Step | Composed | Iterable[Part]") -> list[Part]:
     if not isinstance(mechanism, Iterable):
         raise ValueError(
             "mechanism must be AdditiveNoise, PoissonSampled or other batches, Composed, a CustomMechanism, "
-            f"or a list of pairs (mechanism, times), got {type(mechanism).__name__}; noise becomes a mechanism by "
-            "AdditiveNoise(noise, sensitivity=...), a vote by vote.as_mechanism()"
+            f"or a list of pairs (mechanism, times), got {type(mechanism).__name__}; noise becomes a "
+            "mechanism by AdditiveNoise(noise, sensitivity=...), a vote by vote.as_mechanism()"
         )
     listed = []
     for part in mechanism:
