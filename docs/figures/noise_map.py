@@ -29,7 +29,7 @@ MIXTURES = ((0.5, 0.5), (0.9, 0.9), (0.5, 0.2))  # weight of the narrow part, an
 
 
 def staircase(epsilon):
-    """The std of the noise of least variance with pure privacy epsilon (Geng and Viswanath), at sensitivity 1.
+    """The std of the noise of least variance with pure privacy epsilon (Geng and Viswanath), sensitivity 1.
 
     Its density is proportional to e^(-k epsilon) at distances from zero in [k, k + width) and to
     e^(-(k+1) epsilon) in [k + width, k + 1), k = 0, 1, ...; the sums over k are in closed form.
