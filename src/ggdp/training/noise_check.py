@@ -206,7 +206,7 @@ def _sampling_rate(plan: Plan, steps: list[CanaryStep], num_canaries: int) -> La
 
 
 def _drawn_anew(plan: Plan, steps: list[CanaryStep]) -> LawTest:
-    """Of the canaries in one step, how many are in the next one too: of the same epoch, or of another draw."""
+    """Of the canaries in one step, how many are in the next one too, of the same epoch or of another draw."""
     pairs = list(zip(steps[::2], steps[1::2], strict=False))
     again = sum(len(np.intersect1d(one.drawn, other.drawn)) for one, other in pairs)
     counts = [len(np.unique(one.drawn)) for one, _ in pairs]

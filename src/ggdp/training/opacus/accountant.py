@@ -24,8 +24,8 @@ NOT_POISSON = 0.0  # the rate of a step on other batches, for which no epsilon i
 class Entry(NamedTuple):
     """Equal steps of a history; the first three fields are what Opacus's own accountants keep.
 
-    `sampling` is the text of a `ggdp.Sampling` where batches are no Poisson samples; `sample_rate` is then the
-    share of the examples that a batch has.
+    `sampling` is the text of a `ggdp.Sampling` where batches are no Poisson samples; `sample_rate` is then
+    the share of the examples that a batch has.
     """
 
     noise_multiplier: float
