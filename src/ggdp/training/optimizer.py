@@ -289,16 +289,11 @@ class PrivateOptimizer(Optimizer):
                 sums = [
                     torch.zeros_like(each, dtype=_precision(each), requires_grad=False) for each in parameters
                 ]
-            flat = _side_by_side(sums)
-            together = sums if flat is None else [flat]
+            sums, flat = _side_by_side(sums)
             if self._group.is_leader:
-                add_noise_(together, plan.noise, generator=self._randomness.noise)
-            self._group.sum_(together)
-            torch._foreach_div_(together, plan.expected_batch_size)
-            if flat is not None:
-                shapes = [each.shape for each in sums]
-                parts = torch.split(flat, [shape.numel() for shape in shapes])
-                sums = [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+                add_noise_(sums, plan.noise, generator=self._randomness.noise)
+            self._group.sum_(sums)
+            torch._foreach_div_(sums if flat is None else [flat], plan.expected_batch_size)
         for number, (parameter, mean) in enumerate(zip(parameters, sums, strict=True)):
             mean = mean.to(parameter.dtype)
             parameter.grad = mean if self._sharding is None else self._sharding.gradient(number, mean)
@@ -474,11 +469,13 @@ def _are_few(tensors: Sequence[Tensor]) -> bool:
     return all(each.is_cpu for each in tensors) and sum(each.numel() for each in tensors) <= _FEW
 
 
-def _side_by_side(tensors: Sequence[Tensor]) -> Tensor | None:
-    """All of them in one vector, where that is quicker; in this order `add_noise_` draws for them anyway."""
+def _side_by_side(tensors: list[Tensor]) -> tuple[list[Tensor], Tensor | None]:
+    """The same tensors as parts of one vector, and that vector, where operations on it are quicker."""
     if not _are_few(tensors) or len({each.dtype for each in tensors}) > 1:
-        return None
-    return torch.cat([each.reshape(-1) for each in tensors])
+        return tensors, None
+    flat = torch.cat([each.reshape(-1) for each in tensors])
+    parts = torch.split(flat, [each.numel() for each in tensors])
+    return [part.view(each.shape) for part, each in zip(parts, tensors, strict=True)], flat
 
 
 def _precision(tensor: Tensor) -> torch.dtype:

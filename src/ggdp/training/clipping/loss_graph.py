@@ -259,15 +259,14 @@ class _Reader:
         if node is None or not node.next_functions or not self._tags.is_below(node):
             return  # a constant, or a parameter (whose use outside of its module is noticed elsewhere)
         name, below = _plain_name(node), [following for following, _ in node.next_functions]
-        carriers = [each for each in below if each is not None and self._tags.is_below(each)]
         if name in _FUSED and _saved(node, "reduction"):
             self._reduced(node, averaged, is_mean=_saved(node, "reduction") == 1)
         elif name in ("Sum", "Mean") and not self._is_reduced(below[0]):
             self._reduced(node, averaged, is_mean=name == "Mean")
         elif name in ("Add", "Sub", "Neg", "Stack", "Cat"):
-            for each in carriers:
+            for each in below:  # constants among them end at once
                 self.scalar(each, averaged=averaged)
-        elif name in ("Mul", "Div") and len(carriers) == 1:
+        elif name in ("Mul", "Div") and len(carriers := list(filter(self._tags.is_below, below))) == 1:
             is_size = self._number(node) == self._num_examples and name == "Div" and not averaged
             self.scalar(carriers[0], averaged=averaged or is_size)
         elif name in _VIEWS | _SAME_NUMBER:
@@ -335,11 +334,8 @@ class _Reader:
                 counted = tuple(sizes[each] for each in dims)
         if (is_mean and averaged) or (is_mean or averaged) != self._is_mean:
             found, told = ("a sum", "mean") if self._is_mean else ("a mean", "sum")
-            found = (
-                "divided by the size of the batch twice"
-                if is_mean and averaged
-                else f"{found} over the batch"
-            )
+            twice = is_mean and averaged
+            found = "divided by the size of the batch twice" if twice else f"{found} over the batch"
             raise UnsupportedModelError(
                 f"the loss is {found}, and loss_reduction is {told!r}; pass the other, or {_WAY_OUT}"
             )
@@ -472,8 +468,9 @@ def _backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any)
         return _plain_backward(tensors, grad_tensors, *args, **kwargs)  # inside another: checkpointing
     roots = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
     told = [each for each in list(_listeners) if each.heard(roots, grad_tensors)]
+    is_retained = bool(kwargs.get("retain_graph", args[0] if args else False))
     for each in told:
-        each.listening = True
+        each.listening, each.is_retained = True, is_retained
     try:
         return _plain_backward(tensors, grad_tensors, *args, **kwargs)
     except CheckpointError as error:
