@@ -25,8 +25,9 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -36,34 +37,61 @@ from ggdp.accounting import Bounds, delta, epsilon
 from ggdp.errors import EpsilonTooLargeError
 
 LONGEST_S = 20
+WIDE, SLOW_S = 1e-5, 5.0
 MOST_MEMORY = 3 << 30  # address space; what asks for more gets a MemoryError, and the case is reported
 
 
 @dataclass(frozen=True)
-class Setting:
-    """One question: beta, noise multiplier, rate, times, delta, adjacency."""
+class Part:
+    """One kind of release: beta, noise multiplier, rate, times."""
 
     beta: float
     noise_multiplier: float
     rate: float
     times: int
-    delta: float
-    adjacency: str
 
-    def mechanism(self, times: int | None = None) -> Composed:
+    def step(self) -> AdditiveNoise | PoissonSampled:
         noise = GeneralizedGaussian(beta=self.beta, scale=math.sqrt(2.0) * self.noise_multiplier)
         step = AdditiveNoise(noise)
-        return Composed(step if self.rate == 1.0 else PoissonSampled(step, self.rate), times or self.times)
+        return step if self.rate == 1.0 else PoissonSampled(step, self.rate)
 
     def snippet(self) -> str:
         noise = (
             f"AdditiveNoise(GeneralizedGaussian(beta={self.beta!r}, scale=2**0.5*{self.noise_multiplier!r}))"
         )
-        step = noise if self.rate == 1.0 else f"PoissonSampled({noise}, {self.rate!r})"
-        return (
-            f"epsilon(Composed({step}, {self.times}), delta={self.delta!r}, "
-            f"adjacency=Adjacency({self.adjacency!r}))"
-        )
+        return noise if self.rate == 1.0 else f"PoissonSampled({noise}, {self.rate!r})"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One question: what is released, delta, adjacency."""
+
+    parts: tuple[Part, ...]
+    delta: float
+    adjacency: str
+
+    @property
+    def times(self) -> int:
+        return sum(part.times for part in self.parts)
+
+    @property
+    def is_one_release(self) -> bool:
+        return self.times == 1
+
+    @property
+    def is_gaussian(self) -> bool:
+        return all(part.beta == 2.0 and part.rate == 1.0 for part in self.parts)
+
+    def scaled(self, factor: float) -> "Setting":
+        """The same with every part released so many times as often."""
+        return replace(self, parts=tuple(replace(p, times=max(int(p.times * factor), 1)) for p in self.parts))
+
+    def mechanism(self) -> Composed:
+        return Composed([(part.step(), part.times) for part in self.parts])
+
+    def snippet(self) -> str:
+        steps = ", ".join(f"({part.snippet()}, {part.times})" for part in self.parts)
+        return f"epsilon(Composed([{steps}]), delta={self.delta!r}, adjacency=Adjacency({self.adjacency!r}))"
 
 
 @dataclass
@@ -105,25 +133,51 @@ class Outcome:
         return 1e-6 if self.setting.times >= 20 else 1e-5
 
 
-def draw(rng: np.random.Generator) -> Setting:
-    """Log-uniform over the declared domain, with extra weight on the corners people use."""
+def draw(rng: np.random.Generator, mixed: float) -> Setting:
+    """Log-uniform over the declared domain, with extra weight on the corners people use.
 
-    def log_uniform(low: float, high: float) -> float:
-        return float(np.exp(rng.uniform(math.log(low), math.log(high))))
-
-    beta = float(rng.choice([1.0, 2.0])) if rng.random() < 0.3 else log_uniform(1.0, 8.0)
+    A share `mixed` of the settings composes several kinds of release: two to forty of them, each with a beta,
+    noise, rate and number of its own, or steps of a training run whose noise or rate changes on the way.
+    """
+    if rng.random() >= mixed:
+        parts = [_draw_part(rng, 1e7)]
+    elif rng.random() < 0.7:
+        several = round(_log_uniform(rng, 2.0, 40.0))
+        parts = [_draw_part(rng, 1e7 / several) for _ in range(several)]
+    else:  # one run in stages
+        several = round(_log_uniform(rng, 2.0, 40.0))
+        first = _draw_part(rng, 1e7 / several)
+        parts = [
+            replace(
+                first,
+                noise_multiplier=min(first.noise_multiplier * _log_uniform(rng, 0.7, 1.4), 1000.0),
+                rate=first.rate if first.rate == 1.0 else min(first.rate * _log_uniform(rng, 1.0, 2.0), 1.0),
+            )
+            for _ in range(several)
+        ]
     return Setting(
-        beta=beta,
-        noise_multiplier=log_uniform(0.3, 1000.0),
-        rate=1.0 if rng.random() < 0.2 else log_uniform(1e-7, 1.0),
-        times=1 if rng.random() < 0.1 else round(log_uniform(1.0, 1e7)),
-        delta=log_uniform(1e-100, 0.5),
+        parts=tuple(parts),
+        delta=_log_uniform(rng, 1e-100, 0.5),
         adjacency=str(rng.choice([kind.value for kind in Adjacency])),
     )
 
 
-def ask(setting: Setting, times: int | None = None) -> Bounds:
-    return epsilon(setting.mechanism(times), delta=setting.delta, adjacency=Adjacency(setting.adjacency))
+def _draw_part(rng: np.random.Generator, most: float) -> Part:
+    beta = float(rng.choice([1.0, 2.0])) if rng.random() < 0.3 else _log_uniform(rng, 1.0, 32.0)
+    return Part(
+        beta=beta,
+        noise_multiplier=_log_uniform(rng, 0.3, 1000.0),
+        rate=1.0 if rng.random() < 0.2 else _log_uniform(rng, 1e-7, 1.0),
+        times=1 if rng.random() < 0.1 else round(_log_uniform(rng, 1.0, most)),
+    )
+
+
+def _log_uniform(rng: np.random.Generator, low: float, high: float) -> float:
+    return float(np.exp(rng.uniform(math.log(low), math.log(high))))
+
+
+def ask(setting: Setting) -> Bounds:
+    return epsilon(setting.mechanism(), delta=setting.delta, adjacency=Adjacency(setting.adjacency))
 
 
 def examine(setting: Setting) -> Outcome:
@@ -155,9 +209,8 @@ def examine(setting: Setting) -> Outcome:
 
 def _monotone(setting: Setting, bounds: Bounds, outcome: Outcome) -> list[str]:
     more = 2 * setting.times <= 10**7
-    times = 2 * setting.times if more else setting.times // 2
     try:
-        other = ask(setting, times)
+        other = ask(setting.scaled(2.0 if more else 0.5))
     except ValueError as error:
         if more and isinstance(error, EpsilonTooLargeError):
             return []
@@ -203,9 +256,9 @@ def _pure(setting: Setting, bounds: Bounds, outcome: Outcome) -> list[str]:
 
 def _truth(setting: Setting, bounds: Bounds, outcome: Outcome) -> list[str]:
     """delta by other means, at both ends of epsilon's interval."""
-    if setting.times == 1:
+    if setting.is_one_release:
         true_log_delta, outcome.checked_by = one_release_log_delta, "mpmath, one release"
-    elif setting.beta == 2.0 and setting.rate == 1.0:
+    elif setting.is_gaussian:
         true_log_delta, outcome.checked_by = gaussian_log_delta, "mpmath, Gaussian"
     else:
         return []
@@ -224,9 +277,9 @@ def _truth(setting: Setting, bounds: Bounds, outcome: Outcome) -> list[str]:
 
 def _refusal_is_right(setting: Setting) -> list[str]:
     """A question is refused for an epsilon above 2000; where delta(2000) is known it must be too large."""
-    if setting.times == 1:
+    if setting.is_one_release:
         value = one_release_log_delta(setting, 2000.0, setting.delta)
-    elif setting.beta == 2.0 and setting.rate == 1.0:
+    elif setting.is_gaussian:
         value = gaussian_log_delta(setting, 2000.0, setting.delta)
     else:
         return (
@@ -319,24 +372,50 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--seed", type=int, help="drawn and printed when absent")
+    parser.add_argument("--mixed", type=float, default=0.3, help="share of compositions of several kinds")
+    parser.add_argument("--every", type=int, default=1, help="take every so many-th setting of the seed's,")
+    parser.add_argument("--first", type=int, default=0, help="beginning with this one: runs side by side")
     parser.add_argument("--out", type=Path, help="write every case as JSON")
+    parser.add_argument("--merge", type=Path, nargs="+", help="ask nothing: sum up files written by --out")
     options = parser.parse_args()
+    if options.merge:
+        outcomes = [_read(one) for path in options.merge for one in json.loads(path.read_text("utf-8"))]
+        print(summary(outcomes))
+        print(verdict(outcomes))
+        return 1 if any(one.bad for one in outcomes) else 0
     seed = options.seed if options.seed is not None else int(np.random.SeedSequence().entropy % 2**32)
     rng = np.random.default_rng(seed)
     resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
     outcomes = []
-    for place in range(options.count):
-        one = guarded(draw(rng))
+    settings = [draw(rng, options.mixed) for _ in range(options.count)]
+    for place in range(options.first, options.count, options.every):
+        one = guarded(settings[place])
         outcomes.append(one)
+        if options.out:  # after every setting, so that a run that is ended leaves what it has
+            options.out.write_text(json.dumps([asdict(o) for o in outcomes], indent=1), encoding="utf-8")
         if one.bad:
             print(f"{place}: {one.complaints} {one.setting.snippet()}", file=sys.stderr, flush=True)
     print(f"seed {seed}")
     print(summary(outcomes))
-    if options.out:
-        options.out.write_text(json.dumps([asdict(one) for one in outcomes], indent=1), encoding="utf-8")
-    bad = sum(one.bad for one in outcomes)
-    print(f"\n{'FAILED' if bad else 'ok'}: {bad} of {len(outcomes)} settings wrong or without an answer")
-    return 1 if bad else 0
+    print(verdict(outcomes))
+    return 1 if any(one.bad for one in outcomes) else 0
+
+
+def verdict(outcomes: list[Outcome]) -> str:
+    """Counts of what the goals are about: none wrong, none above 5 s, at most 1% wider than 1e-5."""
+    bad, wide = sum(one.bad for one in outcomes), sum(one.width > WIDE for one in outcomes)
+    slow = sum(one.seconds > SLOW_S for one in outcomes)
+    return (
+        f"\n{'FAILED' if bad else 'ok'}: of {len(outcomes)} settings {bad} wrong or without an answer, "
+        f"{slow} took more than {SLOW_S:g} s, {wide} wider than {WIDE:g}"
+    )
+
+
+def _read(written: dict[str, Any]) -> Outcome:
+    """An outcome from its JSON."""
+    setting = written.pop("setting")
+    parts = tuple(Part(**part) for part in setting.pop("parts"))
+    return Outcome(Setting(parts, **setting), **written)
 
 
 if __name__ == "__main__":

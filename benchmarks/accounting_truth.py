@@ -7,6 +7,7 @@ epsilon lies.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Protocol
 
 import mpmath
@@ -15,30 +16,45 @@ import numpy as np
 DIGITS = 60
 
 
+class PartLike(Protocol):
+    """What the oracles read of one kind of release."""
+
+    @property
+    def beta(self) -> float: ...
+    @property
+    def noise_multiplier(self) -> float: ...
+    @property
+    def rate(self) -> float: ...
+    @property
+    def times(self) -> int: ...
+
+
 class SettingLike(Protocol):
     """What the oracles read of a setting."""
 
-    beta: float
-    noise_multiplier: float
-    rate: float
-    times: int
-    adjacency: str
+    @property
+    def parts(self) -> Sequence[PartLike]: ...
+    @property
+    def adjacency(self) -> str: ...
 
 
 def pure_epsilon(setting: SettingLike) -> float:
     """The largest loss of the composition; infinite unless noise is Laplace or nothing but ADD is asked."""
     with mpmath.workdps(DIGITS):
-        up, down = _centres(setting, setting.adjacency if setting.adjacency != "add-remove" else "remove")
-        one = _limit(setting, up) - _limit(setting, down)
-        return float(setting.times * one)
+        kind = setting.adjacency if setting.adjacency != "add-remove" else "remove"
+        total = mpmath.mpf(0)
+        for part in setting.parts:
+            up, down = _centres(part, kind)
+            total += part.times * (_limit(part, up) - _limit(part, down))
+        return float(total)
 
 
-def _limit(setting: SettingLike, centre: mpmath.mpf) -> mpmath.mpf:
+def _limit(part: PartLike, centre: mpmath.mpf) -> mpmath.mpf:
     """log of the mixture relative to the noise at 0, as z -> infinity."""
-    rate = mpmath.mpf(setting.rate)
+    rate = mpmath.mpf(part.rate)
     if centre == 0:
         return mpmath.mpf(0)
-    if setting.beta == 1.0:
+    if part.beta == 1.0:
         return mpmath.log(1 - rate + rate * mpmath.exp(centre))
     return mpmath.inf if centre > 0 else (mpmath.log(1 - rate) if rate < 1 else -mpmath.inf)
 
@@ -46,8 +62,8 @@ def _limit(setting: SettingLike, centre: mpmath.mpf) -> mpmath.mpf:
 def gaussian_log_delta(setting: SettingLike, epsilon: float, asked: float) -> float:
     """Gaussian noise without sampling: mu = sqrt(times) / sigma (Balle and Wang 2018, Theorem 8)."""
     with mpmath.workdps(DIGITS):
-        scale = mpmath.mpf(math.sqrt(2.0) * setting.noise_multiplier)
-        mu = mpmath.sqrt(setting.times) * mpmath.sqrt(2) / scale
+        scales = [(p.times, mpmath.mpf(math.sqrt(2.0) * p.noise_multiplier)) for p in setting.parts]
+        mu = mpmath.sqrt(mpmath.fsum(2 * times / scale**2 for times, scale in scales))
         if setting.adjacency == "replace":
             mu *= 2
         e = mpmath.mpf(epsilon)
@@ -59,19 +75,20 @@ def one_release_log_delta(setting: SettingLike, epsilon: float, asked: float) ->
     """One release: P(z > x) - e^epsilon Q(z > x) at the x where log P/Q = epsilon, the worse direction."""
     kinds = ("remove", "add") if setting.adjacency == "add-remove" else (setting.adjacency,)
     with mpmath.workdps(DIGITS):
-        return max(_log_ratio(_hockey_stick(setting, kind, mpmath.mpf(epsilon)), asked) for kind in kinds)
+        (part,) = setting.parts
+        return max(_log_ratio(_hockey_stick(part, kind, mpmath.mpf(epsilon)), asked) for kind in kinds)
 
 
-def _centres(setting: SettingLike, kind: str) -> tuple[mpmath.mpf, mpmath.mpf]:
-    shift = 1 / mpmath.mpf(math.sqrt(2.0) * setting.noise_multiplier)
+def _centres(part: PartLike, kind: str) -> tuple[mpmath.mpf, mpmath.mpf]:
+    shift = 1 / mpmath.mpf(math.sqrt(2.0) * part.noise_multiplier)
     return {"remove": (shift, mpmath.mpf(0)), "add": (mpmath.mpf(0), -shift), "replace": (shift, -shift)}[
         kind
     ]
 
 
-def _hockey_stick(setting: SettingLike, kind: str, epsilon: mpmath.mpf) -> mpmath.mpf:
-    beta, rate = mpmath.mpf(setting.beta), mpmath.mpf(setting.rate)
-    up, down = _centres(setting, kind)
+def _hockey_stick(part: PartLike, kind: str, epsilon: mpmath.mpf) -> mpmath.mpf:
+    beta, rate = mpmath.mpf(part.beta), mpmath.mpf(part.rate)
+    up, down = _centres(part, kind)
 
     def density(z: mpmath.mpf, centre: mpmath.mpf) -> mpmath.mpf:
         mixed = rate * mpmath.exp(abs(z) ** beta - abs(z - centre) ** beta)

@@ -65,7 +65,9 @@ class ExactPair:
     def moment(self, s, low=-30, high=40):
         """E_P[e^{s L}]."""
         ends = [low, *self.kinks, high]
-        points = sorted({*ends, *(k + d for k in self.kinks for d in (-4, -1, 1, 4) if low < k + d < high)})
+        # a large beta is a box whose walls, and those of the moved one, are steep
+        marks = (-4, -1, 1, 4) if self.beta < 8 else [mpmath.mpf(d) / 10 for d in range(-14, 15, 2)]
+        points = sorted({*ends, *(k + d for k in self.kinks for d in marks if low < k + d < high)})
         return mpmath.quad(lambda z: self.mixture(z, self.up) * mpmath.exp(s * self.loss(z)), points)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from ggdp import AdditiveNoise, Adjacency, Composed, GeneralizedGaussian, PoissonSampled
 from ggdp.accounting import delta, epsilon
-from ggdp.accounting.engines import contour, jump, rare
+from ggdp.accounting.engines import bulk, contour, jump, rare
 from ggdp.accounting.engines.curve import crossing
 from ggdp.accounting.engines.tilt import TiltPlan, saddle_for_epsilon
 from ggdp.errors import CannotCertifyError
@@ -41,7 +41,7 @@ class _Exact:
         z, h = mp.mpf(float(thresholds(self.pair, np.array([float(t)]))[0][0])), mp.mpf(10) ** -10
         if not mp.isfinite(z):
             return z
-        for _ in range(3):
+        for _ in range(2):
             slope = (self.loss(z + h) - self.loss(z - h)) / (2 * h)
             z = z if slope == 0 else z - (self.loss(z) - t) / slope
         return z
@@ -54,28 +54,32 @@ class _Exact:
         p, q = self.masses(self.place(t))
         return p - mp.exp(t) * q
 
-    def delta_of_two(self, epsilon):
-        """Where one loss is below epsilon / 2, the other one is above: twice an integral over the first.
-        Where both are above, their sum is beyond epsilon: a product."""
+    def below_half(self, other, epsilon):
+        """The part of delta of both where this loss is below epsilon / 2: then the other one is above."""
         epsilon = mp.mpf(epsilon)
-        half, scale = self.place(epsilon / 2), self.delta(epsilon)
+        half, scale = self.place(epsilon / 2), self.delta(epsilon) + other.delta(epsilon)
         normalizer = 2 * mp.gamma(1 + 1 / self.beta)
 
         def share(z):
             density = self.ratio(z, self.up) * mp.exp(-(abs(z) ** self.beta)) / normalizer
-            return density * self.delta(epsilon - self.loss(z)) / scale
+            return density * other.delta(epsilon - self.loss(z)) / scale
 
         far = mp.mpf(50) ** (1 / self.beta)
         marks = {-far, self.down, mp.mpf(0), self.up, half}
         marks |= {half * k / 4 for k in range(1, 4)} | {-far * k / 3 for k in range(1, 3)}
-        p, q = self.masses(half)
-        both = p**2 - mp.exp(epsilon) * q**2
-        return 2 * scale * mp.quad(share, sorted(m for m in marks if m <= half), maxdegree=5) + both
+        return scale * mp.quad(share, sorted(m for m in marks if m <= half), maxdegree=3)
+
+    def delta_of_two(self, other, epsilon):
+        """Where one loss is below epsilon / 2, the other one is above: an integral over the first, for each.
+        Where both are above, their sum is beyond epsilon: a product."""
+        (p, q), (p_2, q_2) = (one.masses(one.place(mp.mpf(epsilon) / 2)) for one in (self, other))
+        first = self.below_half(other, epsilon)
+        second = first if other is self else other.below_half(self, epsilon)
+        return first + second + p * p_2 - mp.exp(mp.mpf(epsilon)) * q * q_2
 
 
 TWICE = [  # pair, epsilon
     (ShiftPair(2.75, 0.137, 0.0, 3.1e-4), 0.6176),
-    (ShiftPair(5.79, 0.0323, -0.0323, 1.4e-5), 0.2041),
     (ShiftPair(4.21, 0.166, 0.0, 1.6e-5), 15.51),
     (ShiftPair(2.44, 0.118, -0.118, 1.3e-6), 1.843e-4),
 ]
@@ -86,10 +90,39 @@ def test_two_releases_hold_the_integral_over_one(pair, asked):
     parts = ((pair, 2),)
     found = jump.build(parts, TiltPlan.of(parts), asked, 1e-8).log_delta(asked)
     with mp.workdps(18):
-        exact = float(mp.log(_Exact(pair).delta_of_two(asked)))
+        one = _Exact(pair)
+        exact = float(mp.log(one.delta_of_two(one, asked)))
     slip = 1e-13 * abs(exact)
     assert found.lower - slip <= exact <= found.upper + slip
     assert found.upper - found.lower <= 1e-5
+
+
+def test_releases_of_two_kinds_hold_the_integrals_over_either():
+    """Both may jump, one of them far more likely than the other."""
+    one, other, asked = ShiftPair(2.75, 0.137, 0.0, 3.1e-4), ShiftPair(4.21, 0.12, 0.0, 2e-3), 0.6
+    parts = ((one, 1), (other, 1))
+    found = jump.build(parts, TiltPlan.of(parts), asked, 1e-8).log_delta(asked)
+    with mp.workdps(18):
+        exact = float(mp.log(_Exact(one).delta_of_two(_Exact(other), asked)))
+    slip = 1e-13 * abs(exact)
+    assert found.lower - slip <= exact <= found.upper + slip
+    assert found.upper - found.lower <= 1e-5
+
+
+def test_jumps_of_two_kinds_beside_a_bulk_meet_the_contour_with_a_rare_event():
+    """Of the first kind a jump decides; the second one is next to all of the bulk, and has none."""
+    parts = ((ShiftPair(2.0, 0.7, 0.0, 1e-5), 40), (ShiftPair(1.5, 0.01, 0.0, 0.05), 5000))
+    parts, target = (*parts, (ShiftPair(3.0, 0.3, 0.0, 1e-4), 20)), math.log(1e-25)
+    plan = TiltPlan.of(parts)
+    guess = rare.planned_epsilon(parts, plan, target)
+    split = rare.cut(parts, plan, 1.3 * guess, target)
+    line = contour.draw(split.parts, split.plan, saddle_for_epsilon(split.plan, guess), effort=20.0)
+    other = crossing(rare.RareSplit(line, split.rare), target, guess, 0.1 * guess)
+    curve = jump.build(parts, plan, other.estimate, 1e-5, 2**17)
+    found = crossing(curve, target, other.estimate, 0.1 * guess, resolution=1e-7)
+    assert found.upper - found.lower <= 1e-3 * found.upper
+    assert other.lower <= found.upper
+    assert found.lower <= other.upper
 
 
 @pytest.mark.parametrize(
@@ -121,9 +154,9 @@ def test_several_jumps_that_matter_are_refused():
 
 
 def test_chords_between_values_are_off_by_no_more_than_they_say():
-    one = jump._Jump.beyond_loss(ShiftPair(3.0, 0.2, 0.0, 1e-4), 0.05)
-    t = np.linspace(1.0, -0.2, 3 * jump._MOST_EXACT)
-    joined, exact = jump._joined(one, t), one.delta(t)
+    one = bulk.Jump.beyond_loss(ShiftPair(3.0, 0.2, 0.0, 1e-4), 0.05)
+    t = np.linspace(1.0, -0.2, 3 * bulk._MOST_EXACT)
+    joined, exact = bulk._joined(one, t), one.delta(t)
     off = np.abs(joined.value - exact.value)
     assert np.all(off <= joined.error + exact.error)
     assert np.max(off / exact.value) > 1e-12  # so that there is something to be charged

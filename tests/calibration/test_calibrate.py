@@ -260,14 +260,14 @@ def test_what_cannot_be_certified_is_not_taken_for_private(monkeypatch):
             assert asked.met_by(mechanism) is None
 
 
-def test_the_three_questions_take_the_same_arguments_in_the_same_order():
+def test_the_three_questions_take_the_same_arguments_in_the_same_order_and_one_finds_spherical_noise():
     taken = [
         list(inspect.signature(question).parameters)
         for question in (calibrate_scale, calibrate_rate, calibrate_steps)
     ]
     every = ["beta", "scale", "epsilon", "delta", "rate", "steps", "sensitivity", "norm", "dimension"]
-    every += ["shift", "adjacency", "alongside", "tolerance"]
-    unneeded = ({"scale"}, {"rate"}, {"steps", "tolerance"})
+    every += ["shift", "adjacency", "alongside", "tolerance", "spherical"]
+    unneeded = ({"scale"}, {"rate", "spherical"}, {"steps", "tolerance", "spherical"})
     for names, left_out in zip(taken, unneeded, strict=True):
         assert names == [name for name in every if name not in left_out]
 

@@ -16,6 +16,7 @@ CASES = [  # pair, tilt, largest frequency
     (ShiftPair(1.25, 0.3, 0.0, 1.0), 2.0, 5.0),
     (ShiftPair(3.0, 0.4, 0.0, 1.0), 1.5, 6.0),
     (ShiftPair(1.1, 0.0, -0.5, 0.2), 4.0, 10.0),
+    (ShiftPair(19.5, 0.0, -0.76, 1.2e-4), 0.13, 5.0),  # a shift whose odds span e^-60000 to e^70
 ]
 
 
@@ -40,6 +41,8 @@ def test_moments_lie_within_their_claimed_error_of_mpmath(pair, tilt, omega):
         (ShiftPair(1.5, 0.5, 0.0, 0.2), 0.6, 9.0),
         (ShiftPair(1.3, 0.5, -0.5, 0.2), 0.0, 0.5),
         (ShiftPair(4.0, 0.5, 0.0, 1.0), 0.0, 1.5),
+        (ShiftPair(6.0, 0.8, 0.0, 0.3), 1.1, 1.6),  # sampled for certain, by the odds
+        (ShiftPair(6.0, 0.0, -0.8, 0.3), 0.0, 1.2),  # not sampled for certain
     ],
 )
 def test_proved_panel_error_covers_the_actual_one_on_panels_far_too_wide(pair, left, right):

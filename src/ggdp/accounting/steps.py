@@ -35,7 +35,7 @@ from ggdp.mechanisms import (
     TruncatedPoisson,
 )
 from ggdp.privacy_loss.cells import Cells
-from ggdp.privacy_loss.custom import LossCdf, Replaceable, cells_of
+from ggdp.privacy_loss.custom import LossCdf, Replaceable, cells_of, sketch_of
 from ggdp.privacy_loss.dominating import (
     MOST_TIMES,
     Parts,
@@ -102,15 +102,17 @@ class CellStep:
     seen: Adjacency | None = None
     """The direction it is seen from, whichever is asked for."""
 
-    def enclosed(self, direction: Adjacency) -> Enclosed:
-        """The discrete pairs above and below the release in one direction."""
+    def enclosed(self, direction: Adjacency, *, sketched: bool = False) -> Enclosed:
+        """The discrete pairs above and below the release in one direction; `sketched` ones are cheap where
+        that is possible, and prove nothing.
+        """
         direction = self.seen or direction
         if isinstance(self.release, LossCdf) and (direction is not Adjacency.REMOVE or self.rate < 1.0):
             raise ValueError(
                 "adjacency must be 'remove' and rate 1 for a loss known by its distribution function with "
                 f"the record alone, got {direction.value!r} and {self.rate:g}; give both laws as LossSurvival"
             )
-        cells = _cells(self.release).sampled(self.rate)
+        cells = (sketch_of if sketched else _cells)(self.release).sampled(self.rate)
         cells = cells.reversed if direction is Adjacency.ADD else cells
         return Enclosed(cells.above(), cells.below(), self.times)
 

@@ -49,7 +49,9 @@ def curve(
     plot: options.Plot = None,
     json: options.Json = False,
 ) -> None:
-    """Print or draw epsilon against delta; several --beta share one picture.
+    """Print or draw epsilon against delta.
+
+    Several --beta share one picture.
 
     --plot needs matplotlib: pip install "ggdp[plot]".
 

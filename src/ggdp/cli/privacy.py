@@ -24,7 +24,10 @@ def epsilon(
     adjacency: options.AdjacencyChoice = Adjacency.ADD_REMOVE,
     json: options.Json = False,
 ) -> None:
-    """Print certified bounds of epsilon at a delta; publish the upper one.
+    """Compute epsilon at a given delta.
+
+    Prints certified bounds: the true epsilon lies between them. Publish the upper one. Give the size of the
+    noise by --scale, --noise-multiplier or --std.
 
     Example: ggdp epsilon --beta 1.5 --noise-multiplier 2 --rate 0.01 --steps 5000 --delta 1e-6
     """
@@ -56,7 +59,10 @@ def delta(
     adjacency: options.AdjacencyChoice = Adjacency.ADD_REMOVE,
     json: options.Json = False,
 ) -> None:
-    """Print certified bounds of delta at an epsilon; publish the upper one.
+    """Compute delta at a given epsilon.
+
+    Prints certified bounds: the true delta lies between them. Publish the upper one. Give the size of the
+    noise by --scale, --noise-multiplier or --std.
 
     Example: ggdp delta --beta 1.5 --noise-multiplier 2 --rate 0.01 --steps 5000 --epsilon 1.3
     """

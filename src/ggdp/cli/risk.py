@@ -57,7 +57,10 @@ def risk(
     plot: options.Plot = None,
     json: options.Json = False,
 ) -> None:
-    """Print in words what attackers can achieve, certified; draw the trade-off curve.
+    """Say in words what an attacker can achieve.
+
+    The attacker sees the released numbers and guesses whether one record was in the data. All numbers are
+    certified. --plot draws the trade-off between false alarms and records that are missed.
 
     --plot needs matplotlib: pip install "ggdp[plot]".
 

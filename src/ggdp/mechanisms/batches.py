@@ -18,7 +18,26 @@ MOST_ALLOCATED = 10**5  # steps of one allocation
 
 @dataclass(frozen=True)
 class PoissonSampled(PlainData):
-    """Keep every record independently with probability `rate`, then run `mechanism` on those kept."""
+    """A mechanism that is run on a random part of the records: each is kept with probability `rate`.
+
+    Records are kept independently of each other (Poisson sampling). Because a record usually takes no part,
+    epsilon is smaller than that of the mechanism on all records, as long as nobody learns which were kept.
+
+    Args:
+        mechanism: what is released from the records kept. Sample first, then compose:
+            `Composed(PoissonSampled(step, rate=0.01), times=5000)`.
+        rate: the probability of each record to be kept, in (0, 1].
+
+    Raises:
+        ValueError: the rate is out of range, or `mechanism` is a composition.
+
+    >>> from ggdp import Gaussian, epsilon
+    >>> step = AdditiveNoise(Gaussian(std=1.0))
+    >>> round(epsilon(step, delta=1e-6).upper, 2)
+    4.89
+    >>> round(epsilon(PoissonSampled(step, rate=0.01), delta=1e-6).upper, 2)
+    0.36
+    """
 
     mechanism: AdditiveNoise | CustomMechanism
     rate: float

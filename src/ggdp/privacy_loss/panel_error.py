@@ -29,6 +29,7 @@ Tilts = tuple[float, ...]
 Complex = NDArray[np.complex128]
 
 _RIM = np.exp(1j * np.linspace(0.0, math.pi, 13))
+_APART = math.log(2.0)  # log of the ratio of two parts whose sum has no zero, whatever their phases
 _ELLIPSES = (5.0, 2.5)  # candidate rho; a kink nearer than the ellipse shrinks it
 
 
@@ -87,7 +88,7 @@ def _log_ellipse_error(pair: ShiftPair, left: Array, right: Array, tilts: Tilts,
     reach = half * 0.5 * (rho + 1.0 / rho)
     gap = reach * (0.5 * math.pi / (len(_RIM) - 1))  # to the nearest rim point, along the rim
     base, up, down, odds_up, odds_down = _on_rim(pair, rim, centre)
-    pulls = _Pulls.on(pair, centre, reach, gap, odds_up.real.max(axis=1), odds_down.real.max(axis=1))
+    pulls = _Pulls.on(pair, centre, reach, gap, odds_up.real, odds_down.real)
     fixed = (
         math.log(8.0)
         - pair.log_normalizer
@@ -95,10 +96,13 @@ def _log_ellipse_error(pair: ShiftPair, left: Array, right: Array, tilts: Tilts,
         - (2 * NODES_PER_PANEL - 1) * np.log(rho)
         - np.log(rho - 1.0)
     )
-    # log r must stay analytic: |Im l| <= pi/2 keeps 1 - rate + rate e^l in the right half plane
+    # log r must stay analytic: |Im l| <= pi/2 keeps 1 - rate + rate e^l in the right half plane, and where
+    # one of the two parts is less than half the other all over the ellipse, their sum has no zero
     if pair.rate < 1.0:
         for odds, slope in ((odds_up, pulls.odds_up), (odds_down, pulls.odds_down)):
-            fixed = np.where(np.abs(odds.imag).max(axis=1) + gap * slope > 0.5 * math.pi, np.inf, fixed)
+            narrow = np.abs(odds.imag).max(axis=1) + gap * slope <= 0.5 * math.pi
+            least, most = _ratio_range(pair, odds.real, gap * slope)
+            fixed = np.where(narrow | (most <= -_APART) | (least >= _APART), fixed, np.inf)
     swing = np.abs((up - down).imag)
     rows = []
     for theta, frequency in zip(tilts, _frequencies(tilts, omega), strict=True):
@@ -125,7 +129,7 @@ def _on_rim(
     def mixture(odds: Complex) -> Complex:
         if pair.rate == 1.0:
             return odds
-        high = odds.real > 0.0
+        high = odds.real > math.log1p(-pair.rate) - math.log(pair.rate)  # then rate e^l is the larger part
         flipped = np.exp(np.where(high, -odds, odds))
         one, other = np.where(high, pair.rate, 1.0 - pair.rate), np.where(high, 1.0 - pair.rate, pair.rate)
         return np.asarray(np.log(one + other * flipped) + np.where(high, odds, 0.0))
@@ -164,26 +168,33 @@ class _Pulls:
         centre: Array,
         reach: Array,
         gap: Array | None = None,
-        highest_up: Array | None = None,
-        highest_down: Array | None = None,
+        odds_up: Array | None = None,
+        odds_down: Array | None = None,
     ) -> "_Pulls":
-        """Bounds over discs of radius `reach`; `highest` is the largest Re l at points `gap` apart on their
-        rims.
+        """Bounds over discs of radius `reach`; the odds are Re l at points `gap` apart on their rims.
 
-        While |Im l| <= pi/2, |1-rate+rate e^l| is at least each of its parts: |share| <= min(1, rate e^(Re
-        l)/(1-rate)).
+        With e^t the ratio of rate e^(Re l) to 1 - rate: while |Im l| <= pi/2, |1 - rate + rate e^l| is at
+        least each of its parts, so |share| <= min(1, e^t). Elsewhere e^t is below a half or above two all
+        over the disc, and |share| <= e^t / |1 - e^t|.
         """
         base = pair.beta * (np.abs(centre) + reach) ** (pair.beta - 1.0)
-        odds, pulls = [], []
-        for shift, highest in ((pair.up, highest_up), (pair.down, highest_down)):
+        slopes, pulls = [], []
+        for shift, odds in ((pair.up, odds_up), (pair.down, odds_down)):
             slope = _odds_slope_bound(pair, centre, reach, shift)
-            odds.append(slope)
-            if pair.rate < 1.0 and shift and gap is not None and highest is not None:
-                slope = slope * np.minimum(
-                    1.0, pair.rate / (1.0 - pair.rate) * np.exp(np.minimum(highest + gap * slope, 700.0))
-                )
+            slopes.append(slope)
+            if pair.rate < 1.0 and shift and gap is not None and odds is not None:
+                least, most = _ratio_range(pair, odds, gap * slope)
+                apart = np.exp(-np.abs(np.where(most <= -_APART, most, least)))
+                share = np.where(most <= -_APART, apart / (1.0 - apart), np.exp(np.minimum(most, 0.0)))
+                slope = slope * np.where(least >= _APART, 1.0 / (1.0 - apart), share)
             pulls.append(slope)
-        return _Pulls(base, pulls[0], pulls[1], odds[0], odds[1])
+        return _Pulls(base, pulls[0], pulls[1], slopes[0], slopes[1])
+
+
+def _ratio_range(pair: ShiftPair, odds: Array, slack: Array) -> tuple[Array, Array]:
+    """The least and the largest log of rate e^(Re l) / (1 - rate) over an ellipse, from Re l on its rim."""
+    ratio = math.log(pair.rate) - math.log1p(-pair.rate)
+    return ratio + odds.min(axis=1) - slack, ratio + odds.max(axis=1) + slack
 
 
 def _odds_slope_bound(pair: ShiftPair, centre: Array, reach: Array, shift: float) -> Array:

@@ -133,7 +133,7 @@ def draw(parts: Parts, plan: TiltPlan, saddle: Saddle, effort: float = 1.0) -> L
     log_phis = plan.log_phis(theta)
     relative = saddle.log_delta - (float(plan.times @ log_phis) - theta * saddle.epsilon)
     window, theta_2 = _window(plan, saddle)
-    step = 2.0 * math.pi / window
+    step, log_phis_2 = 2.0 * math.pi / window, plan.log_phis(theta_2)
     products = effort * _MOST_PRODUCTS * max(len(parts) / _FEW, 1.0)
     if len(parts) > 1:
         products = min(products, max(_MOST_IN_ALL, _MOST_EACH * len(parts)))
@@ -142,21 +142,25 @@ def draw(parts: Parts, plan: TiltPlan, saddle: Saddle, effort: float = 1.0) -> L
         least = planned_end(plan, saddle, enough)[0] / 1.5 / step * len(parts) * _FEWEST_PANELS
         if least * NODES_PER_PANEL > products:
             raise CannotCertifyError("the line through so many parts is too long")
-    omega, log_truncation = cut_off(parts, plan, saddle, step, enough)
-    count = math.ceil(omega / step) + 1
-    left = int(products / (count * NODES_PER_PANEL))  # panels that all parts may share
-    yardsticks = np.stack([log_phis, plan.log_phis(theta_2)], axis=1)
-    nodes = certified_nodes_of_all(
-        [pair for pair, _ in parts],
-        (theta, theta_2),
-        omega,
-        yardsticks,
-        most_panels=round(effort * MOST_PANELS),
-        most_in_all=left,
-    )
-    for part, log_phi in zip(nodes, log_phis, strict=True):
-        if part.log_phi[0] + part.quadrature[0] + part.roundoff[0] > log_phi + PLANNING_ERROR:
-            raise CannotCertifyError("the plan was too rough for this tilt")
+    for _ in range(2):
+        omega, log_truncation = cut_off(parts, plan, saddle, step, enough, log_phis)
+        count = math.ceil(omega / step) + 1
+        left = int(products / (count * NODES_PER_PANEL))  # panels that all parts may share
+        nodes = certified_nodes_of_all(
+            [pair for pair, _ in parts],
+            (theta, theta_2),
+            omega,
+            np.stack([log_phis, log_phis_2], axis=1),
+            most_panels=round(effort * MOST_PANELS),
+            most_in_all=left,
+        )
+        certified = np.array([part.log_phi[0] + part.quadrature[0] + part.roundoff[0] for part in nodes])
+        if np.all(certified <= log_phis + PLANNING_ERROR):
+            break
+        # the plan was too rough for this tilt: the line's end is found again from what is certified
+        log_phis, log_phis_2 = certified, np.array([part.log_phi[1] for part in nodes])
+    else:
+        raise CannotCertifyError("the plan was too rough for this tilt")
     return _assemble(parts, nodes, theta, theta_2, step, count, log_truncation)
 
 

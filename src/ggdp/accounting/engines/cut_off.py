@@ -52,10 +52,12 @@ _BULK_ACCURACY = -20.0  # log of the error allowed per panel of a bulk: below th
 _TOLERANCE = 9.0  # log of how much more truncation than aimed at is still taken
 
 
-def cut_off(parts: Parts, plan: TiltPlan, saddle: Saddle, step: float, enough: float) -> tuple[float, float]:
+def cut_off(
+    parts: Parts, plan: TiltPlan, saddle: Saddle, step: float, enough: float, log_phis: Array
+) -> tuple[float, float]:
     """The end of the line and log of the truncation there, relative to e^K(theta).
 
-    Holds if no part's certified log phi(theta) exceeds the planned one by more than `PLANNING_ERROR`.
+    Holds if no part's certified log phi(theta) exceeds the one given by more than `PLANNING_ERROR`.
 
     Args:
         parts: the composition.
@@ -63,11 +65,11 @@ def cut_off(parts: Parts, plan: TiltPlan, saddle: Saddle, step: float, enough: f
         saddle: where the line crosses the real axis.
         step: spacing of the line, to weigh a cover against a longer line.
         enough: log of the truncation aimed at, relative to e^K(theta).
+        log_phis: log phi(theta) of each part, planned or certified.
 
     Raises:
         CannotCertifyError: the characteristic function falls too slowly.
     """
-    log_phis = plan.log_phis(saddle.theta)
     decays = [decay(pair, saddle.theta, float(v)) for (pair, _), v in zip(parts, log_phis, strict=True)]
     furthest = _far_end(parts, decays, saddle.deviation, enough - 1.0, step)
     beyond = _log_far_tail(parts, decays, furthest)

@@ -14,33 +14,30 @@ apart,
 - D_1 = T * sum of m(y) g(eps - y), where g is the closed form of one jump, and m the law of T - 1 bulks on a
   grid: one that dominates them from above and one that they dominate from below (`engines.grid_law`), each
   composed by one tilted transform. Without a law below, Jensen's inequality gives g at the mean: with p and q
-  the masses of T - 1 bulks under P and Q, D_1 >= T p g(eps + log(q / p)), because x -> g(log x) is convex.
+  the masses of T - 1 bulks under P and Q, D_1 >= T p g(eps + log_of(q / p)), because x -> g(log x) is convex.
 - The rest, two jumps or more, is only bounded. Either two jumps occur of which one exceeds a loss c_2: at
   most T^2 P(J) P(loss > c_2). Or all losses are at most c_2 and two are jumps: at most T^2 / 2 * M^2
   phi^(T-2) e^(-theta eps) with phi the moment generating function of losses up to c_2, and M that of the
   jumps among them, bounded cell by cell through their survival function.
 
-What the transform wraps around, what lies outside its window, and rounding are charged as in
-`engines.lattice`.
+`engines.bulk` holds the sums of one jump and all bulks beside it.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ggdp.accounting.bounds import ErrorLedger
 from ggdp.accounting.engines import contour, moments
+from ggdp.accounting.engines.bulk import Bulk, Jump, Sum, Window, bounded_exp, log_of
 from ggdp.accounting.engines.curve import Curve, LogDelta
 from ggdp.accounting.engines.grid_law import GridLaw, discretize
-from ggdp.accounting.engines.lattice import log_sum, tilted_sum
 from ggdp.accounting.engines.tilt import Parts, TiltPlan, saddle_for_epsilon
 from ggdp.errors import CannotCertifyError
 from ggdp.numerics import UNIT_ROUNDOFF, Array
-from ggdp.privacy_loss.hockey_stick import HockeyStick, beyond, log_masses, thresholds
+from ggdp.privacy_loss.hockey_stick import log_masses, thresholds
 from ggdp.privacy_loss.shift_pair import ShiftPair
 
 _FRACTIONS = (0.03, 0.05, 0.07, 0.1, 0.14, 0.19, 0.25, 0.32, 0.4, 0.48, 0.56, 0.64, 0.72, 0.8, 0.88)
@@ -49,250 +46,74 @@ _NO_MATTER = -25.0  # log of each charge that is to be negligible, relative to d
 _TILTS = np.geomspace(0.2, 2000.0, 40)  # times epsilon
 _STEPS = np.geomspace(0.01, 1e5, 90)  # of a tilt, times epsilon
 MOST_POINTS = 2**20
+MOST_KINDS = 3  # each takes its own transform and its own closed form, at every question
 _CELLS = 400  # of a bound on the moment generating function of a jump
-_MOST_EXACT = 12_000  # points at which a jump's delta is asked for; between them it is joined
-_BLOCKS = 1000  # of a window: those in which one jump hardly matters are only bounded
 _COARSE = 400  # points at which a window is planned
-_LARGE = 600.0  # exponent of the largest factor taken
-
-Indices = NDArray[np.intp]
 
 
 @dataclass(frozen=True)
-class _Jump:
-    """Noise beyond a cut: where it begins, and no less than log of its mass under P."""
-
-    pair: ShiftPair
-    cut: float
-    log_p: float
-
-    @staticmethod
-    def beyond_loss(pair: ShiftPair, loss: float) -> "_Jump":
-        place = float(thresholds(pair, np.array([loss]))[0][0])
-        if not math.isfinite(place):
-            raise CannotCertifyError("no loss is large enough to be a jump")
-        log_p, _, slip = (float(v[0]) for v in log_masses(pair, np.array([place])))
-        if not log_p + slip < -0.1:
-            raise CannotCertifyError("no jump is rare")
-        return _Jump(pair, place, log_p + slip)
-
-    def delta(self, t: Array) -> HockeyStick:
-        return beyond(self.pair, t, self.cut)
-
-    @property
-    def bulk(self) -> ShiftPair:
-        return replace(self.pair, cut=self.cut)
-
-
-@dataclass(frozen=True)
-class _Window:
-    """Sums of bulks that are looked at, the tilt for it, and further tilts that show by Chernoff's bound how
-    little lies outside.
+class _Beside:
+    """One kind of jump, how many releases may have it, and all other bulks from above and from below.
 
     Attributes:
-        low: the first sum.
-        high: the last one.
-        tilt: that of the transform.
-        right: how much larger a tilt shows it beyond the last sum, of the law as it is.
-        left: how much smaller a tilt, before the first one.
-        tilted_right: the same for the tilted law.
-        tilted_left: the same.
+        log_rest: no more than log of the mass under P of the other bulks.
     """
 
-    low: float
-    high: float
-    tilt: float
-    right: float
-    left: float
-    tilted_right: float
-    tilted_left: float
+    jump: Jump
+    times: int
+    above: Bulk
+    below: Bulk | None
+    log_rest: float
 
+    def at(self, epsilon: float, base: float) -> "Sum":
+        """D_1 of this kind relative to e^base: the ends of both laws, the value in their middle."""
+        upper = self.above.with_jump(self.jump, epsilon)
+        lower = None if self.below is None else self.below.with_jump(self.jump, epsilon)
+        ratio = self.times * bounded_exp(upper.log_scale - base)
+        low, value, apart = self._jensen(epsilon, upper.log_scale), upper.value, math.inf
+        if lower is not None:
+            shrunk = bounded_exp(lower.log_scale - upper.log_scale)
+            low = max(low, shrunk * lower.low)
+            apart = abs(value - shrunk * lower.value)
+            value = 0.5 * (value + shrunk * lower.value)
+        if not low <= upper.high:
+            raise CannotCertifyError("the law below lies above the law above: arithmetic failed")
+        value, apart = min(max(value, low), upper.high), min(apart, upper.high - low)
+        scaled = (ratio * v for v in (low, value, upper.high, upper.slope, upper.noise, upper.alias, apart))
+        return Sum(base, *scaled)
 
-@dataclass(frozen=True)
-class _Bulk:
-    """The law of a sum of bulks on a grid, tilted and scaled.
-
-    Attributes:
-        loss: the sums.
-        share: their tilted masses, which sum to one with what lies outside.
-        tilt: theta.
-        log_phi: log of what they were scaled by.
-        entry_error: bound on the error of each.
-        alias: tilted mass that may have been wrapped into the window.
-        log_right: log of the mass beyond the window, untilted, infinite losses included.
-        log_left: log of the mass before it.
-        slip: how far a sum may be off by rounding.
-    """
-
-    loss: Array
-    share: Array
-    tilt: float
-    log_phi: float
-    entry_error: float
-    alias: float
-    log_right: float
-    log_left: float
-    slip: float
-
-    @staticmethod
-    def of(law: GridLaw, times: int, window: _Window) -> "_Bulk":
-        spacing, tilt = law.spacing, window.tilt
-        size = 1 << max(8, math.ceil(math.log2((window.high - window.low) / spacing)))
-        entries, entry_error, log_phi = tilted_sum([(law, times)], tilt, size)
-        origin, first = times * law.origin, times * law.first
-        start = math.floor((window.low - origin) / spacing)
-        loss = np.asarray(origin + (start + np.arange(size)) * spacing, dtype=float)
-
-        def cumulant(theta: float) -> float:
-            return times * log_sum(law.log_mass + theta * law.loss)
-
-        nothing, tilted = cumulant(0.0), cumulant(tilt)
-        rounding = 1e-13 * (abs(nothing) + abs(tilted)) + 1e-9
-        right = cumulant(window.right) - window.right * float(loss[-1]) + rounding
-        left = cumulant(-window.left) + window.left * float(loss[0]) + rounding
-        tilted_right = cumulant(tilt + window.tilted_right) - tilted - window.tilted_right * float(loss[-1])
-        tilted_left = cumulant(tilt - window.tilted_left) - tilted + window.tilted_left * float(loss[0])
-        # sums of bounded losses end, and where the window holds all of them nothing lies outside
-        slack = 1e-9 * float(loss[-1] - loss[0])
-        if float(loss[-1]) > times * float(law.loss[-1]) + slack:
-            right = tilted_right = -math.inf
-        if float(loss[0]) < times * float(law.loss[0]) - slack:
-            left = tilted_left = -math.inf
-        infinite = math.log(1.01 * times * law.infinite) if law.infinite > 0.0 else -math.inf
-        alias = math.exp(min(tilted_right + rounding, 0.0)) + math.exp(min(tilted_left + rounding, 0.0))
-        places = times * (abs(law.origin) + (abs(law.first) + len(law.mass)) * spacing)
-        return _Bulk(
-            loss=loss,
-            share=np.roll(entries, -((start - first) % size)),
-            tilt=tilt,
-            log_phi=log_phi,
-            entry_error=entry_error,
-            alias=alias,
-            log_right=float(np.logaddexp(min(right, 0.0), infinite)),
-            log_left=min(left, 0.0),
-            slip=8.0 * UNIT_ROUNDOFF * (places + abs(float(loss[0])) + abs(float(loss[-1]))),
-        )
-
-    @cached_property
-    def _untilted(self) -> tuple[Array, float]:
-        """e^(-tilt y), and log of what it was divided by."""
-        exponent = -self.tilt * self.loss
-        peak = float(exponent.max())
-        if peak - float(exponent.min()) > _LARGE:
-            raise CannotCertifyError("the window is too wide for its tilt")
-        return np.exp(exponent - peak), peak
-
-    @cached_property
-    def _blocks(self) -> tuple[Indices, Array, Array]:
-        """The last points of blocks of the window, and sums over each: of masses, untilted, and of units."""
-        untilted = self._untilted[0]
-        ends = np.unique(np.linspace(0, len(self.loss) - 1, min(_BLOCKS, len(self.loss))).astype(np.intp))
-        starts = np.concatenate([[0], ends[:-1] + 1])
-        return ends, np.add.reduceat(self.share * untilted, starts), np.add.reduceat(untilted, starts)
-
-    def with_jump(self, jump: _Jump, epsilon: float) -> "_Sum":
-        """sum of m(y) g(epsilon - y), from below and from above, with its slope."""
-        (untilted, log_unit), (ends, masses, units) = self._untilted, self._blocks
-        rough = jump.delta(epsilon - self.loss[ends])
-        ceiling = rough.value + rough.error  # g does not fall as y grows: this bounds it in all of its block
-        bound = masses * ceiling
-        matters = bound > 1e-10 / len(ends) * float(bound.sum())
-        begin, end = int(np.argmax(matters)), len(matters) - int(np.argmax(matters[::-1]))
-        where = slice(int(ends[begin - 1]) + 1 if begin else 0, int(ends[end - 1]) + 1)
-        exact = _joined(jump, epsilon - self.loss[where])
-        weight = self.share[where] * untilted[where]
-        value, slope = float(weight @ exact.value), float(weight @ exact.slope)
-        size = len(self.loss)
-        ulps = size + 64.0 + 8.0 * (abs(self.log_phi) + self.tilt * float(np.abs(self.loss[[0, -1]]).max()))
-        noise = self.entry_error * float(units @ ceiling) + self.slip * (slope + self.tilt * value)
-        noise += float(weight @ exact.error) + UNIT_ROUNDOFF * ulps * value
-        log_scale = self.log_phi + log_unit
-        left_out = float(bound[:begin].sum() + bound[end:].sum())
-        far = _exp(jump.log_p + self.log_right - log_scale)
-        near = _exp(self.log_left - log_scale) * float(ceiling[0])
-        alias = self.alias * float((untilted[ends] * ceiling).max()) * self._growth
-        high = value + noise + left_out + far + near
-        found = (log_scale, value - noise - alias, value, high, slope, noise, alias)
-        return _Sum(*(float(v) for v in found))
-
-    @property
-    def _growth(self) -> float:
-        """By how much e^(-tilt y) falls within a block, at most."""
-        return math.exp(self.tilt * float(np.diff(self.loss[self._blocks[0]]).max()))
-
-
-def _joined(jump: _Jump, t: Array) -> HockeyStick:
-    """A jump's delta at falling t, of very many only at some, joined by chords in x = e^t.
-
-    delta is convex in x, so a chord lies above it, by no more than a quarter of the chord's length times the
-    difference of the slopes at its ends.
-    """
-    if len(t) <= _MOST_EXACT:
-        return jump.delta(t)
-    knots = np.unique(np.linspace(0, len(t) - 1, _MOST_EXACT).astype(np.intp))
-    known = jump.delta(t[knots])
-    left = np.minimum(np.searchsorted(knots, np.arange(len(t)), side="right") - 1, len(knots) - 2)
-    # x, relative to that at the left end of its chord; t falls, so x does
-    whole, part = np.expm1(t[knots[left + 1]] - t[knots[left]]), np.expm1(t - t[knots[left]])
-    share = np.clip(part / whole, 0.0, 1.0)
-    steep = known.slope[left + 1] * np.exp(t[knots[left]] - t[knots[left + 1]])
-    gap = 0.25 * np.abs(whole) * (np.abs(steep - known.slope[left]) + 1e-9 * (steep + known.slope[left]))
-
-    def between(values: Array) -> Array:
-        return np.asarray((1.0 - share) * values[left] + share * values[left + 1])
-
-    value = between(known.value)
-    error = between(known.error) + gap + 8.0 * UNIT_ROUNDOFF * value
-    return HockeyStick(value, error, between(known.slope))
-
-
-@dataclass(frozen=True)
-class _Sum:
-    """A sum relative to e^log_scale: certified ends, a value, minus its slope, its rounding error, and what
-    may have been wrapped into it.
-    """
-
-    log_scale: float
-    low: float
-    value: float
-    high: float
-    slope: float
-    noise: float
-    alias: float
+    def _jensen(self, epsilon: float, base: float) -> float:
+        """One jump beside bulks that say nothing, relative to e^base."""
+        one = self.jump.delta(np.array([epsilon - self.log_rest]))
+        value = float(one.value[0] - one.error[0])
+        return bounded_exp(math.log(value) + self.log_rest - base) * (1.0 - 1e-14) if value > 0.0 else 0.0
 
 
 @dataclass(frozen=True)
 class OneJump:
-    """delta of equal releases, split by the number of jumps."""
+    """delta of a composition, split by the number of jumps."""
 
-    times: int
-    jump: _Jump
-    above: _Bulk
-    below: _Bulk | None
+    kinds: Sequence[_Beside]
     none: Callable[[float], tuple[float, float, float, float]]
     many: Callable[[float], float]
 
     def log_delta(self, epsilon: float) -> LogDelta:
         """Certified log delta at epsilon."""
-        upper = self.above.with_jump(self.jump, epsilon)
-        lower = None if self.below is None else self.below.with_jump(self.jump, epsilon)
-        base = upper.log_scale
-        count = float(self.times)
-        high, value, slope = upper.high, upper.value, upper.slope
-        low = self._jensen(epsilon, base)
-        apart = high - low
-        if lower is not None:
-            ratio = _exp(lower.log_scale - base)
-            low = max(low, ratio * lower.low)
-            apart = min(apart, abs(value - ratio * lower.value))
-            value = 0.5 * (value + ratio * lower.value)
-        if not low <= high:
-            raise CannotCertifyError("the law below lies above the law above: arithmetic failed")
-        value = min(max(value, low), high)
-        base += math.log(count)
-        rounding = 1.0 + 4.0 * UNIT_ROUNDOFF * (abs(base) + 8.0)
+        rough = [
+            math.log(kind.times) + log_of(kind.jump.delta(np.array([epsilon])).value)[0]
+            for kind in self.kinds
+        ]
+        base = float(max(max(rough), -690.0))
+        sums = [kind.at(epsilon, base) for kind in self.kinds]
+        low, value, high, slope, noise, alias, apart = (
+            math.fsum(getattr(one, name) for one in sums)
+            for name in ("low", "value", "high", "slope", "noise", "alias", "apart")
+        )
+        rounding = 1.0 + 4.0 * UNIT_ROUNDOFF * (
+            abs(base) + 16.0 + max(abs(kind.above.log_phi) for kind in self.kinds) + len(self.kinds)
+        )
         none_low, none_here, none_high, none_slope = self._scaled_none(epsilon, base)
-        more = _exp(self.many(epsilon) - base)
+        more = bounded_exp(self.many(epsilon) - base)
         total, bottom, top = value + none_here, low / rounding + none_low, high * rounding + none_high + more
         if not total > 0.0:
             raise CannotCertifyError("the jump is lost in rounding")
@@ -303,72 +124,104 @@ class OneJump:
             slope=-(slope + none_slope) / total,
             ledger=ErrorLedger(
                 truncation=(more + max(none_high - none_here, 0.0)) / total,
-                aliasing=upper.alias / total,
+                aliasing=alias / total,
                 quadrature=0.0,
-                roundoff=upper.noise / total + rounding - 1.0,
+                roundoff=noise / total + rounding - 1.0,
                 discretization=apart / total,
             ),
         )
 
     def _scaled_none(self, epsilon: float, base: float) -> tuple[float, float, float, float]:
         low, here, high, slope = self.none(epsilon)
-        parts = [_exp(v - base) for v in (low, here, high)]
+        parts = [bounded_exp(v - base) for v in (low, here, high)]
         return parts[0], parts[1], parts[2], -slope * parts[1]
-
-    def _jensen(self, epsilon: float, base: float) -> float:
-        """One jump beside bulks that say nothing, relative to e^base."""
-        rare = (self.times - 1.0) * -math.log1p(-math.exp(self.jump.log_p)) * (1.0 + 1e-12)
-        one = self.jump.delta(np.array([epsilon + rare]))
-        value = float(one.value[0] - one.error[0])
-        return _exp(math.log(value) - rare - base) * (1.0 - 1e-14) if value > 0.0 else 0.0
 
 
 def build(
     parts: Parts, plan: TiltPlan, epsilon: float, tolerance: float, most_points: int = MOST_POINTS
 ) -> OneJump:
-    """Split one kind of release for questions near one epsilon, so finely that epsilon's relative width is
-    about `tolerance`, if `most_points` are enough for that.
+    """Split for questions near one epsilon, so finely that epsilon's relative width is about `tolerance`, if
+    `most_points` are enough for that.
 
     Raises:
         CannotCertifyError: two jumps are not negligible wherever they begin, or D_0 cannot be had.
     """
-    if len(parts) != 1:
-        raise CannotCertifyError("jumps are split off one kind of release")
-    pair, times = parts[0]
+    if len(parts) > MOST_KINDS:
+        raise CannotCertifyError("jumps are split off few kinds of release")
+    times = plan.times
     with np.errstate(divide="ignore"):
-        log_delta = math.log(times) + float(plan.log_single_deltas(np.array([epsilon]))[0])
-    if not log_delta > -700.0:
+        singles = np.log(times) + plan.log_single_deltas(np.full(len(parts), epsilon))
+    log_delta = float(np.logaddexp.reduce(singles))
+    if not log_delta > -690.0:
         raise CannotCertifyError("no loss is large enough to be a jump")
-    jump, many = _chosen_jump(pair, times, plan, epsilon, log_delta)
-    whole = ((jump.bulk, times),)
-    none = _no_jump(whole, TiltPlan.of(whole), epsilon, log_delta)
-    others = ((jump.bulk, times - 1),)
-    rest = TiltPlan.of(others)
-    window = _planned_window(rest, jump, epsilon)
-    low = _lowest(rest, window.tilt, times)
+    jumps, many = _chosen_jumps(parts, plan, epsilon, log_delta)
+    bulks = tuple(
+        (pair if jump is None else jump.bulk, count) for (pair, count), jump in zip(parts, jumps, strict=True)
+    )
+    rest = TiltPlan.of(bulks)
+    none = _no_jump(bulks, rest, epsilon, log_delta)
+    window = _planned_window(rest, jumps, epsilon)
+    lows = _lowest(rest, window.tilt)
+    highs = [_highest(pair, rest, index, log_delta) for index, (pair, _) in enumerate(bulks)]
     spacing = (window.high - window.low) / 2.0**12
-    unit = math.log(times) + jump.log_p
-    negligible = math.exp(min(max(log_delta + _NO_MATTER - unit - math.log(times), -690.0), 0.0))
+    known = [(index, jump) for index, jump in enumerate(jumps) if jump is not None]
+    less = [index for index, _ in known]
+    rare = sum(parts[index][1] * -math.log1p(-math.exp(jump.log_p)) for index, jump in known) * (1.0 + 1e-12)
+    unit = float(np.logaddexp.reduce([math.log(parts[index][1]) + jump.log_p for index, jump in known]))
+    releases = math.log(float(times.sum()))
+    negligible = math.exp(min(max(log_delta + _NO_MATTER - unit - releases, -690.0), 0.0))
+    most = most_points / (1 if len(parts) == 1 else 8)  # several kinds cost as many transforms
     while True:
-        law = discretize(jump.bulk, spacing, low, jump.bulk.supremum, negligible)
-        above = _Bulk.of(law, times - 1, window)
-        below = None if law.below is None else _Bulk.of(law.below, times - 1, window)
-        found = OneJump(times, jump, above, below, none, many)
+        laws = [
+            (discretize(pair, spacing, low, high, negligible), count)
+            for (pair, count), low, high in zip(bulks, lows, highs, strict=True)
+        ]
+        above = Bulk.of(laws, window, less)
+        below = Bulk.of(
+            [(_law_below(law, jump), count) for (law, count), jump in zip(laws, jumps, strict=True)],
+            window,
+            less,
+        )
+        kinds = [
+            _Beside(jump, parts[index][1], over, under, -rare)
+            for (index, jump), over, under in zip(known, above, below, strict=True)
+        ]
+        found = OneJump(kinds, none, many)
         here = found.log_delta(epsilon)
         wanted = -0.5 * tolerance * here.slope * epsilon
         lost = here.ledger.roundoff > 0.1  # no finer grid helps against that
-        if here.ledger.discretization <= wanted or lost or 2 * len(above.loss) > most_points:
+        size = len(above[0].loss)
+        if here.ledger.discretization <= wanted or lost or 2 * size > most:
             return found
         finer = min(max(0.7 * wanted / here.ledger.discretization, 1.0 / 32.0), 0.25)
-        spacing *= max(finer, len(above.loss) / most_points)
+        spacing *= max(finer, size / most)
 
 
-def _chosen_jump(
-    pair: ShiftPair, times: int, plan: TiltPlan, epsilon: float, log_delta: float
-) -> tuple[_Jump, Callable[[float], float]]:
-    """The smallest loss at which a jump may begin so that two of them are negligible, and a bound on two."""
+def _law_below(law: GridLaw, jump: Jump | None) -> GridLaw:
+    """The law below; of a bulk that the grid is too coarse for, its mass, which says next to nothing."""
+    if law.below is not None:
+        return law.below
+    log_mass = 0.0 if jump is None else math.log1p(-math.exp(jump.log_p)) * (1.0 + 1e-12)
+    return GridLaw(
+        origin=log_mass,  # P over Q is at least the mass under P
+        first=0,
+        spacing=law.spacing,
+        mass=np.array([math.exp(log_mass) * (1.0 - 1e-15)]),
+        infinite=0.0,
+        raised=0.0,
+        moved=0.0,
+        excess_mass=0.0,
+        excess_factor=0.0,
+    )
+
+
+def _chosen_jumps(
+    parts: Parts, plan: TiltPlan, epsilon: float, log_delta: float
+) -> tuple[list[Jump | None], Callable[[float], float]]:
+    """The smallest loss at which jumps may begin so that two of them are negligible, the jumps of all kinds
+    that have any, and a bound on two."""
     tilts = _TILTS / epsilon
-    loss, log_mass = plan.loss, plan.log_mass
+    loss, log_mass = plan.loss, plan.log_mass + plan.log_times
     for fraction in _FRACTIONS:
         first = fraction * epsilon
         for limit in (1.0, 0.8, 0.65):
@@ -377,41 +230,62 @@ def _chosen_jump(
                 continue
             big = float(np.logaddexp.reduce(np.where(loss > second, log_mass, -np.inf)))
             small = float(np.logaddexp.reduce(np.where(loss > first, log_mass, -np.inf)))
-            if big + small + 2.0 * math.log(times) > log_delta + _NEGLIGIBLE:
+            if big + small > log_delta + _NEGLIGIBLE:
                 continue
             kept = plan.below(second)
-            jumps = (loss > first) & (loss <= second)
+            inside = (loss > first) & (loss <= second)
             bounds = []
             for tilt in tilts:
-                inside = float(np.logaddexp.reduce(log_mass[jumps] + tilt * loss[jumps], initial=-np.inf))
-                rest = float(kept.log_phis(float(tilt))[0])
-                bounds.append(2.0 * (math.log(times) + inside) + (times - 2) * rest - tilt * epsilon)
+                jumps = float(np.logaddexp.reduce(log_mass[inside] + tilt * loss[inside], initial=-np.inf))
+                rest = float(kept.times @ kept.log_phis(float(tilt)))
+                bounds.append(2.0 * jumps + rest - tilt * epsilon)
             best = int(np.argmin(bounds))
             if bounds[best] <= log_delta + _NEGLIGIBLE:
-                jump = _Jump.beyond_loss(pair, first)
-                return jump, _several(jump, times, second, float(tilts[best]))
+                chosen = [
+                    Jump.beyond_loss(pair, first) if pair.supremum > first * (1.0 + 1e-9) else None
+                    for pair, _ in parts
+                ]
+                return chosen, _several(parts, chosen, second, float(tilts[best]))
     raise CannotCertifyError("more than one jump may matter")
 
 
-def _several(jump: _Jump, times: int, second: float, tilt: float) -> Callable[[float], float]:
+def _several(
+    parts: Parts, jumps: Sequence[Jump | None], second: float, tilt: float
+) -> Callable[[float], float]:
     """log of a bound on D_2 + D_3 + ..., as a function of epsilon."""
-    pair = jump.pair
-    edges = np.linspace(float(pair.loss(np.array(jump.cut))), second, _CELLS + 1)
-    places = thresholds(pair, edges)[0]
-    log_p, _, slip = log_masses(pair, np.where(np.isfinite(places), places, jump.cut))
-    log_p = np.where(np.isfinite(places), log_p + slip, -np.inf) + 1e-6  # a place is off by next to nothing
-    log_p[0] = jump.log_p
-    # E[e^{tilt L}; jump, L <= c_2] <= e^{tilt l_1} P(J) + sum of (e^{tilt l_{i+1}} - e^{tilt l_i}) P(L > l_i)
-    above = tilt * edges * (1.0 + 1e-9)
-    rises = above[2:] + np.log(-np.expm1(above[1:-1] - above[2:]))
-    log_jump = float(np.logaddexp.reduce(np.append(rises + log_p[1:-1], above[1] + log_p[0]))) + 1e-9
-    kept: Parts = ((replace(pair, cut=float(places[-1])), max(times - 2, 1)),)
-    rest = moments.certified_cumulant(kept, TiltPlan.of(kept), tilt) if times > 2 else 0.0
-    both = 2.0 * math.log(times) + 1e-9
-    apart = both + float(log_p[-1]) + jump.log_p
+    log_jumps, log_all, log_big = -math.inf, -math.inf, -math.inf
+    kept: list[tuple[ShiftPair, int]] = []
+    for (pair, times), jump in zip(parts, jumps, strict=True):
+        if jump is None:
+            kept.append((pair, times))
+            continue
+        edges = np.linspace(float(pair.loss(np.array(jump.cut))), second, _CELLS + 1)
+        places = thresholds(pair, edges)[0]
+        log_p, _, slip = log_masses(pair, np.where(np.isfinite(places), places, jump.cut))
+        # a place is off by next to nothing
+        log_p = np.where(np.isfinite(places), log_p + slip, -np.inf) + 1e-6
+        log_p[0] = jump.log_p
+        # E[e^{tilt L}; jump, L <= c_2]
+        #   <= e^{tilt l_1} P(J) + sum of (e^{tilt l_{i+1}} - e^{tilt l_i}) P(L > l_i)
+        above = tilt * edges * (1.0 + 1e-9)
+        rises = above[2:] + np.log(-np.expm1(above[1:-1] - above[2:]))
+        log_jump = float(np.logaddexp.reduce(np.append(rises + log_p[1:-1], above[1] + log_p[0]))) + 1e-9
+        # divided by the moment generating function of a release that is a jump, no less than its mass to the
+        # power 1 + tilt: Jensen's inequality
+        big = float(log_p[-1])
+        if not big < -0.1:
+            raise CannotCertifyError("no jump is rare")
+        log_jump -= (1.0 + tilt) * math.log1p(-math.exp(big)) * (1.0 + 1e-9)
+        count = math.log(times)
+        log_jumps = float(np.logaddexp(log_jumps, count + log_jump))
+        log_all = float(np.logaddexp(log_all, count + jump.log_p))
+        log_big = float(np.logaddexp(log_big, count + big))
+        kept.append((replace(pair, cut=float(places[-1])) if np.isfinite(places[-1]) else pair, times))
+    restricted = tuple(kept)
+    rest = moments.certified_cumulant(restricted, TiltPlan.of(restricted), tilt)
 
     def bound(epsilon: float) -> float:
-        return float(np.logaddexp(apart, both + 2.0 * log_jump + rest - tilt * epsilon)) + 1e-9
+        return float(np.logaddexp(log_all + log_big, 2.0 * log_jumps + rest - tilt * epsilon)) + 1e-8
 
     return bound
 
@@ -435,8 +309,16 @@ def _no_jump(
     return value
 
 
-def _planned_window(plan: TiltPlan, jump: _Jump, epsilon: float) -> _Window:
+def _planned_window(plan: TiltPlan, jumps: Sequence[Jump | None], epsilon: float) -> Window:
     """The tilt at which rounding of the transform does least harm, and a window that holds nearly all."""
+    known = [
+        (math.log(count), jump) for jump, count in zip(jumps, plan.times, strict=True) if jump is not None
+    ]
+    log_p = float(np.logaddexp.reduce([count + jump.log_p for count, jump in known]))
+
+    def log_delta(t: Array) -> Array:
+        """Of any one jump."""
+        return np.asarray(np.logaddexp.reduce([count + log_of(jump.delta(t).value) for count, jump in known]))
 
     def cumulant(tilt: float) -> float:
         return float(plan.times @ plan.log_phis(tilt))
@@ -449,38 +331,41 @@ def _planned_window(plan: TiltPlan, jump: _Jump, epsilon: float) -> _Window:
         return above, below
 
     steps = [float(step) for step in _STEPS / epsilon]
-    log_one = _log(jump.delta(np.array([epsilon])).value)[0]
-    (high, right), (low, left) = ends(0.0, jump.log_p - log_one - _NO_MATTER, 3.0 - _NO_MATTER)
+    log_one = float(log_delta(np.array([epsilon]))[0])
+    (high, right), (low, left) = ends(0.0, log_p - log_one - _NO_MATTER, 3.0 - _NO_MATTER)
     sums = np.linspace(low, max(high, low + 1e-3 * epsilon), _COARSE)
-    log_deltas = _log(jump.delta(epsilon - sums).value)
+    log_deltas = log_delta(epsilon - sums)
     spares = [(cumulant(step) + float((log_deltas - step * sums).max()), step) for step in [0.0, *steps]]
     spare, tilt = min(spares)
     enough = 3.0 - _NO_MATTER + max(spare - log_one, 0.0)
     (last, tilted_right), (first, tilted_left) = ends(tilt, enough, enough)
     high, low = max(high, last), min(low, first)
-    most = float(plan.times.sum()) * jump.bulk.supremum
+    most = sum(
+        float(count) * (math.inf if jump is None else jump.bulk.supremum)
+        for count, jump in zip(plan.times, jumps, strict=True)
+    )
     high = most if high > 0.7 * most else high  # nothing lies beyond the largest sum, whatever the tilt
     if not 0.0 < high - low < math.inf:
         raise CannotCertifyError("no window holds the bulk")
     more = 0.01 * (high - low)
-    return _Window(low - more, high + more, tilt, right, left, tilted_right, tilted_left)
+    return Window(low - more, high + more, tilt, right, left, tilted_right, tilted_left)
 
 
-def _exp(exponent: float) -> float:
-    """e^exponent; a charge too large for a double is no charge."""
-    if not exponent <= _LARGE:
-        raise CannotCertifyError("what is charged is far larger than one jump")
-    return math.exp(exponent)
+def _lowest(plan: TiltPlan, tilt: float) -> list[float]:
+    """For each part, a loss below which there is next to nothing of a bulk, tilted or not."""
+    found, releases = [], math.log(float(plan.times.sum()))
+    for index in range(len(plan.times)):
+        loss, log_mass, _ = plan.part(index)
+        least = np.logaddexp.accumulate(log_mass) + max(tilt, 0.0) * loss
+        least = least - (log_mass + max(tilt, 0.0) * loss).max()
+        found.append(float(loss[max(int((least < -42.0 - releases).sum()) - 1, 0)]))
+    return found
 
 
-def _log(values: Array) -> Array:
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(values))
-
-
-def _lowest(plan: TiltPlan, tilt: float, times: int) -> float:
-    """A loss below which there is next to nothing of a bulk, tilted or not."""
-    loss, log_mass, _ = plan.part(0)
-    least = np.logaddexp.accumulate(log_mass) + max(tilt, 0.0) * loss
-    least = least - (log_mass + max(tilt, 0.0) * loss).max()
-    return float(loss[max(int((least < -42.0 - math.log(times)).sum()) - 1, 0)])
+def _highest(pair: ShiftPair, plan: TiltPlan, index: int, log_delta: float) -> float:
+    """A loss beyond which there is next to nothing of a bulk, or its largest one."""
+    if math.isfinite(pair.supremum):
+        return pair.supremum
+    loss, log_mass, times = plan.part(index)
+    beyond = np.logaddexp.accumulate(log_mass[::-1])[::-1] > log_delta + _NO_MATTER - math.log(times)
+    return float(loss[min(int(beyond.sum()), len(loss) - 1)])

@@ -39,6 +39,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ggdp.accounting.bounds import ErrorLedger
 from ggdp.accounting.engines.curve import LogDelta
@@ -56,6 +57,7 @@ _COARSEST = 0.01  # first spacing tried, against the length over which delta fal
 _FACTORS = 8  # transforms multiplied before a logarithm is taken: each has some 1e-17 of noise at least
 
 Laws = Sequence[tuple[GridLaw, int]]
+Complex = NDArray[np.complex128]
 
 
 @dataclass(frozen=True)
@@ -258,23 +260,33 @@ def tilted_sum(laws: Laws, theta: float, size: int) -> tuple[Array, float, float
     The first one belongs to the sum of the first losses. Also a bound on the error of every mass, and log of
     what they were scaled by.
     """
+    return tilted_sums(laws, theta, size, (-1,))[0]
+
+
+def tilted_sums(laws: Laws, theta: float, size: int, less: Sequence[int]) -> list[tuple[Array, float, float]]:
+    """`tilted_sum` of all losses but one, for each law that is one short; of all of them for -1."""
     half = size // 2 + 1
     log_transform, slip = np.zeros(half, dtype=np.complex128), np.zeros(half)
     per_entry = 6.0 * math.log2(size) * UNIT_ROUNDOFF
     log_phi = 0.0
     product, factors = np.ones(half, dtype=np.complex128), 0  # of laws that occur once: one logarithm for all
+    kept: dict[int, tuple[Complex, Array, float]] = {}
     with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
-        for law, times in laws:
+        for index, (law, times) in enumerate(laws):
             exponent = law.log_mass + theta * law.loss
             log_one = log_sum(exponent)
             places = np.arange(len(exponent)) % size
             transform = np.fft.rfft(np.bincount(places, weights=np.exp(exponent - log_one), minlength=size))
+            off = np.log1p((per_entry + 8.0 * UNIT_ROUNDOFF) / np.abs(transform))
+            if index in less:
+                kept[index] = np.log(transform), off, log_one
+                times -= 1
             if times == 1:
                 product *= transform
                 factors += 1
-            else:
+            elif times:
                 log_transform += times * np.log(transform)
-            slip += times * np.log1p((per_entry + 8.0 * UNIT_ROUNDOFF) / np.abs(transform))
+            slip += times * off if times else 0.0
             log_phi += times * log_one
             if factors == _FACTORS:
                 slip[product == 0.0] = math.inf  # nothing is known of what underflows
@@ -282,12 +294,28 @@ def tilted_sum(laws: Laws, theta: float, size: int) -> tuple[Array, float, float
                 product[:], factors = 1.0, 0
         slip[product == 0.0] = math.inf
         log_transform += np.log(product)
-        modulus = np.exp(log_transform.real)
-        power = np.where(modulus > 0.0, np.exp(log_transform), 0.0)
-        error = np.where(
-            slip < 0.5, modulus * np.expm1(np.minimum(slip, 1.0)), np.exp(log_transform.real + slip)
-        )
-        error = np.minimum(np.nan_to_num(error, nan=1.0, posinf=1.0), 1.0) + modulus * per_entry
+        found = []
+        for short in less:  # one of every kept law was left out so far: those of the others are put back
+            others = [one for index, one in kept.items() if index != short]
+            found.append(
+                _transformed_back(
+                    log_transform + sum(one[0] for one in others),
+                    slip + sum(one[1] for one in others),
+                    log_phi + sum(one[2] for one in others),
+                    per_entry,
+                    size,
+                )
+            )
+    return found
+
+
+def _transformed_back(
+    log_transform: Complex, slip: Array, log_phi: float, per_entry: float, size: int
+) -> tuple[Array, float, float]:
+    modulus = np.exp(log_transform.real)
+    power = np.where(modulus > 0.0, np.exp(log_transform), 0.0)
+    error = np.where(slip < 0.5, modulus * np.expm1(np.minimum(slip, 1.0)), np.exp(log_transform.real + slip))
+    error = np.minimum(np.nan_to_num(error, nan=1.0, posinf=1.0), 1.0) + modulus * per_entry
     entries = np.maximum(np.fft.irfft(power, size), 0.0)
     # every entry of the inverse is off by no more than the mean of what its inputs, two conjugate halves,
     # are off by

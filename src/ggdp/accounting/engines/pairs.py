@@ -35,10 +35,11 @@ CLOSED_FORM = "closed form"
 _SMALLEST_LOG_DELTA = math.log(1e-290)  # beyond, delta is as good as none, and only bounded
 _GOOD_WIDTH = 2e-7  # relative width at which the contour's answer is taken as it is
 _FAIR_WIDTH = 1e-6  # and any other engine's,
-_ENOUGH = {"contour": _GOOD_WIDTH, "one jump": 5e-6}  # but where one jump decides no other engine does better
+_ENOUGH = {"contour": _GOOD_WIDTH, "one jump": 5e-6, "contour with rare event": 3e-6}  # no other does better
 _MOST_STEEP = 5.0
 _SUPREMUM_ERROR = 1e-14  # relative rounding error of a sum of largest losses
 _MANY = 12  # different parts beyond which each attempt takes a second or so, and fewer are made
+_FEW = 6  # different parts of which a rare event is split off on a grid: more take five seconds
 _MOST_ON_GRID = 60  # different parts that are put on a grid
 _MOST_RARE = 100  # different parts of which a rare event is split off, or a line drawn twice
 _LEAST_DELTA = 5e-324  # a positive delta never becomes an upper bound of zero
@@ -269,14 +270,18 @@ class PairComposition:
         start = curve.start(log_delta)
         try:
             found = crossing(curve, log_delta, start, 0.1 * start)
-            self._keep(CLOSED_FORM, curve, None, found.estimate, log_delta, found.slope)
-            return self._as_bounds(found, CLOSED_FORM)
+            if math.isfinite(found.width):
+                self._keep(CLOSED_FORM, curve, None, found.estimate, log_delta, found.slope)
+                return self._as_bounds(found, CLOSED_FORM)
         except ArithmeticError:
             pass
-        # so large that neighbouring doubles cannot be told apart: certified points on both sides
+        # so large, or so close to the largest loss, that neighbouring doubles cannot be told apart: certified
+        # points on both sides
         for share in (1e-12, 1e-9, 1e-6, 1e-3, 0.1):
-            low, high = start * (1.0 - share), start * (1.0 + share)
-            if curve.log_delta(low).lower >= log_delta and curve.log_delta(high).upper <= log_delta:
+            low, high = start * (1.0 - share), min(start * (1.0 + share), self._ceiling)
+            if curve.log_delta(low).lower >= log_delta and (
+                high >= self._ceiling or curve.log_delta(high).upper <= log_delta
+            ):
                 return Bounds(low, start, high, CLOSED_FORM)
         raise too_large(0.0, about=start)
 
@@ -307,16 +312,21 @@ class PairComposition:
         split: list[EpsilonSandwich] = []  # what one jump found: a lattice has nothing better then
         if self._may_be_rare:
             yield "contour with rare event", partial(self._with_rare, contour.draw, log_delta)
-            if several == 1:
+            if several <= jump.MOST_KINDS:
                 yield "one jump", partial(self._with_jump, log_delta, split)
-            if several <= _MANY and not split:
-                yield "lattice with rare event", partial(self._with_rare, _grid, log_delta)
+        patient: list[tuple[str, Callable[[], tuple[EpsilonSandwich, Curve]]]] = []
+        if planned and several <= _MOST_RARE:
+            patient.append(("contour", partial(self._by_engine, _patient, saddle, log_delta)))
+        if self._may_be_rare and several <= _MANY:
+            patient.append(("contour with rare event", partial(self._with_rare, _patient, log_delta)))
+        if several > 1:  # a grid that suits one kind of release is too coarse or too short for another
+            yield from patient
+        if self._may_be_rare and several <= _FEW and not split:
+            yield "lattice with rare event", partial(self._with_rare, _grid, log_delta)
         if planned and several <= _MOST_ON_GRID and not split:
             yield "lattice", partial(self._by_engine, _grid, saddle, log_delta)
-        if planned and several <= _MOST_RARE:
-            yield "contour", partial(self._by_engine, _patient, saddle, log_delta)
-        if self._may_be_rare and several <= _MANY:
-            yield "contour with rare event", partial(self._with_rare, _patient, log_delta)
+        if several == 1:
+            yield from patient
 
     def _by_engine(self, engine: Engine, saddle: Saddle, log_delta: float) -> tuple[EpsilonSandwich, Curve]:
         """Build the engine at the saddle, solve, and build again where it turned out to lie elsewhere."""
@@ -370,7 +380,8 @@ class PairComposition:
             if found.width <= _FAIR_WIDTH * found.upper < math.inf:
                 break
             guess = found.estimate
-        into.append(found)
+        if len(self.parts) == 1 or found.width <= 1e-3 * found.upper:
+            into.append(found)
         return found, curve
 
     def _rare_guess(self, log_delta: float) -> float:
@@ -403,10 +414,10 @@ class PairComposition:
         yield "contour", partial(contour.draw, self.parts, self._plan, saddle)
         if self._may_be_rare and epsilon < 600.0:
             yield "contour with rare event", partial(self._rare_curve, contour.draw, epsilon)
-            if several == 1:
+            if several <= jump.MOST_KINDS:
                 build = partial(jump.build, self.parts, self._plan, max(epsilon, 1e-14), _FAIR_WIDTH)
                 yield "one jump", build
-            if several <= _MANY:
+            if several <= _FEW:
                 yield "lattice with rare event", partial(self._rare_curve, _grid, epsilon)
         if several <= _MOST_ON_GRID:
             yield "lattice", partial(_grid, self.parts, self._plan, saddle)

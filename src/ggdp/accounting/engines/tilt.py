@@ -30,6 +30,7 @@ __all__ = [
 _MOST_PANELS = 3000  # more would only serve losses far beyond what is computed
 _UNIT_NODES, _UNIT_WEIGHTS = np.polynomial.legendre.leggauss(8)
 _DEEPEST = 780.0  # log(1/probability) beyond which nothing matters to a double
+_FURTHEST_LOSS = 10_000.0
 _MOST_TILT = 1e12
 
 
@@ -278,11 +279,10 @@ def _rough_nodes(pair: ShiftPair) -> tuple[Array, Array, Array]:
     scan = scan[(scan >= low) & (scan <= high)]
     far = np.max([np.abs(scan - k) for k in kinks], axis=0)
     near = np.min([np.abs(scan - k) for k in kinks], axis=0)
-    density = (
-        np.sqrt(0.3 + pair.beta**2 * np.maximum(far, 1e-9) ** (pair.beta - 2.0))
-        if pair.beta > 2.0
-        else np.full_like(far, 1.0)
-    )
+    density = np.full_like(far, 1.0)
+    if pair.beta > 2.0:  # what lies further out is a loss beyond all that is asked for, or none
+        tell = np.clip(far, 1e-9, (_FURTHEST_LOSS + _DEEPEST) ** (1.0 / pair.beta))
+        density = np.sqrt(0.3 + pair.beta**2 * tell ** (pair.beta - 2.0)) * (2.5 if pair.beta > 8.0 else 1.0)
     density = 0.8 * density / np.maximum(1.0, far ** (1.0 - 0.5 * pair.beta)) + 0.35 / (near + 1e-3)
     count = np.concatenate([[0.0], np.cumsum(0.5 * (density[1:] + density[:-1]) * np.diff(scan))])
     edges = np.interp(

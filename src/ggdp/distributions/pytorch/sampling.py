@@ -8,11 +8,13 @@
 Which of them is taken never changes the law, only the draws that a seed gives.
 """
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ggdp import arguments
 from ggdp.distributions import numpy_sampler
@@ -26,6 +28,7 @@ from ggdp.distributions.pytorch.streams import (
     Stream,
     stream_of,
 )
+from ggdp.distributions.spherical import SphericalGeneralizedGaussian
 
 _FLOAT_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 _SMALL = 1 << 16
@@ -37,14 +40,14 @@ Target = TypeVar("Target", torch.Tensor, Sequence[torch.Tensor])
 
 
 def sample(
-    noise: GeneralizedGaussian,
+    noise: GeneralizedGaussian | SphericalGeneralizedGaussian,
     shape: Sequence[int],
     *,
     generator: Generator | None = None,
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """Draw independent noise of the given shape.
+    """Draw independent noise of the given shape; of spherical noise, independent vectors, with one axis more.
 
     Guarantees:
         * The law is that of `noise` on every device, tails included: nothing is truncated above 2^-95 per
@@ -53,6 +56,8 @@ def sample(
           rounded once: float32 noise has 24 significant bits, bfloat16 noise 8. Off the CPU, noise in float32
           is read off a lattice of 2^-31 in probability, of 2^-95 where P(|X| > |x|) < 2^-14: every
           tail probability is right to a factor 1 +- 2^-16.
+        * A vector of spherical noise is the direction of a Gaussian vector, drawn on the device, times a
+          length that is drawn on the CPU in float64.
         * Successive calls with one generator give independent noise, and so do streams of different ranks.
 
     Args:
@@ -63,18 +68,32 @@ def sample(
         device: Where the result lives.
         dtype: float64, float32, bfloat16 or float16; PyTorch's default dtype if left out.
     """
+    if isinstance(noise, SphericalGeneralizedGaussian):
+        whole = torch.empty((*shape, noise.dimension), device=device, dtype=dtype)
+        return whole.copy_(_drawn_vectors(whole, noise, stream_of(generator)))
     out = torch.empty(tuple(shape), device=device, dtype=dtype)
     _draw_(out, noise, stream_of(generator), add=False)
     return out
 
 
-def add_noise_(tensors: Target, noise: GeneralizedGaussian, *, generator: Generator | None = None) -> Target:
+def add_noise_(
+    tensors: Target,
+    noise: GeneralizedGaussian | SphericalGeneralizedGaussian,
+    *,
+    generator: Generator | None = None,
+) -> Target:
     """Add independent noise in place to a tensor, or to every tensor of a list, and return what was given.
+
+    All numbers together are the vector that spherical noise is added to: they must be as many as its
+    dimension, of one dtype and on one device.
 
     The sum is taken in the precision the noise is computed in and rounded once. Autograd does not see it.
     `sample` has the guarantees; the tensors of a list get disjoint parts of the stream.
     """
     stream = stream_of(generator)
+    if isinstance(noise, SphericalGeneralizedGaussian):
+        _add_vector_(_listed(tensors), noise, stream)
+        return tensors
     with torch.no_grad():
         for together in _drawn_together(_listed(tensors)):
             if len(together) == 1:
@@ -183,6 +202,45 @@ def _are_adjacent(tensors: list[torch.Tensor]) -> bool:
             return False
         place += tensor.numel()
     return True
+
+
+def _add_vector_(tensors: list[torch.Tensor], noise: SphericalGeneralizedGaussian, stream: Stream) -> None:
+    sizes = [tensor.numel() for tensor in tensors]
+    if sum(sizes) != noise.dimension:
+        raise ValueError(
+            f"tensors must hold as many numbers as the noise has dimensions, {noise.dimension}, got "
+            f"{sum(sizes)}; calibrate noise with dimension={sum(sizes)}"
+        )
+    if len({(tensor.dtype, tensor.device) for tensor in tensors}) > 1:
+        raise ValueError(
+            "tensors must have one dtype and one device for spherical noise, got several; "
+            "take independent noise, or bring them together first"
+        )
+    with torch.no_grad():
+        drawn = _drawn_vectors(tensors[0].new_empty(1).expand(noise.dimension), noise, stream)
+        for tensor, part in zip(tensors, torch.split(drawn, sizes), strict=True):
+            tensor.add_(part.view(tensor.shape))
+
+
+def _drawn_vectors(target: torch.Tensor, noise: SphericalGeneralizedGaussian, stream: Stream) -> torch.Tensor:
+    """Vectors along the last axis of the target's shape, in the precision they are computed in."""
+    span = torch.finfo(target.dtype)
+    longest = float(noise.radius_isf(2.0**-184))
+    hint = f"{target.dtype} cannot hold such noise, use a wider dtype"
+    arguments.real("length of the noise", longest, least=span.tiny, most=span.max, hint=hint)
+
+    def draws(law: GeneralizedGaussian) -> Callable[[int], NDArray[np.float64]]:
+        return lambda many: _drawn(torch.empty(many, dtype=torch.float64), law, stream).numpy()
+
+    exponentials = draws(GeneralizedGaussian(1.0, 1.0))  # their distance from zero
+    vectors = _drawn(target, GeneralizedGaussian(2.0, 1.0), stream)
+    lengths = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True, dtype=torch.float64)
+    lengths = lengths.clamp_min(span.tiny)  # one number may be drawn as zero, with a probability of 2^-31
+    radii = noise.radii(
+        lengths.numel(), draws(GeneralizedGaussian(2.0, math.sqrt(2.0))), lambda n: -np.abs(exponentials(n))
+    )
+    factor = torch.from_numpy(radii).to(target.device).view(lengths.shape) / lengths
+    return vectors.mul_(factor.to(vectors.dtype))
 
 
 def _listed(tensors: torch.Tensor | Iterable[torch.Tensor]) -> list[torch.Tensor]:
