@@ -94,6 +94,8 @@ def _settle_inside(out: NDArray[Any], table: Ziggurat, scale: float, words: Word
         rims.append(_Doubtful(rim + start, abscissa[rim], layer[rim]))
     if not rims:
         return _Doubtful(np.empty(0, np.int64), np.empty(0), np.empty(0, np.int64))
+    if len(rims) == 1:
+        return rims[0]
     return _Doubtful(*(np.concatenate(column) for column in zip(*rims, strict=True)))
 
 

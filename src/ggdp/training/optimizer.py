@@ -25,6 +25,7 @@ from ggdp.training.sharding import Sharding, is_sharded, local_part
 Hook = Callable[..., Any]
 
 _MOST_COUNTS = 2  # numbers that processes tell each other before a step
+_FEW = 1 << 16  # numbers; on a CPU, operations on fewer than these cost more than their arithmetic
 _LARGEST = 1e18  # the square of a larger parameter, and so most gradients, overflow in float32
 
 
@@ -88,6 +89,8 @@ class PrivateOptimizer(Optimizer):
         self._part = Part(batch=0, index=0, size=0, is_last=True)  # the present one, or the last
         self._charged = 0  # the last draw of the sampler that the ledger holds
         self._next = (0, 0)  # batch and index of the part that continues the sum
+        self._approved: list[Any] = []  # see `_looked_at`
+        self._holds: list[Tensor] = []
         self._size: _Size | None = None  # of the parameters after the last step, on a GPU
         self._ended: str | None = None  # why, after an error that all processes have heard of
         clock.stepper = self
@@ -280,15 +283,17 @@ class PrivateOptimizer(Optimizer):
         if self._sharding is not None:
             sums = sums if sums is not None else self._sharding.zeros(_precision(parameters[0]))
             add_noise_to_pieces_(self._sharding.pieces(sums), plan.noise, generator=self._randomness.noise)
+            torch._foreach_div_(sums, plan.expected_batch_size)
         else:
             if sums is None:
                 sums = [
                     torch.zeros_like(each, dtype=_precision(each), requires_grad=False) for each in parameters
                 ]
+            sums, flat = _side_by_side(sums)
             if self._group.is_leader:
                 add_noise_(sums, plan.noise, generator=self._randomness.noise)
             self._group.sum_(sums)
-        torch._foreach_div_(sums, plan.expected_batch_size)
+            torch._foreach_div_(sums if flat is None else [flat], plan.expected_batch_size)
         for number, (parameter, mean) in enumerate(zip(parameters, sums, strict=True)):
             mean = mean.to(parameter.dtype)
             parameter.grad = mean if self._sharding is None else self._sharding.gradient(number, mean)
@@ -350,6 +355,37 @@ class PrivateOptimizer(Optimizer):
 
     def _check_parameters(self) -> None:
         """Refuse if the inner optimizer would move anything but what was clipped, or the model is another."""
+        found = self._looked_at()
+        if found != self._approved:
+            self._check_anew()
+            self._approved = found
+        self._check_size()
+
+    def _looked_at(self) -> list[Any]:
+        """All that `_check_anew` looks at, in a form that is quick to compare with what it last approved.
+
+        Tensors are told apart by `id`. Those approved are held by `_noised` and `_holds`, so that no other
+        tensor can get the number of one of them.
+        """
+        found: list[Any] = []
+        waiting, seen = [self._model], {self._model}
+        while waiting:
+            module = waiting.pop()
+            for parameter in module._parameters.values():
+                if parameter is not None:
+                    found += (id(parameter), parameter.requires_grad, parameter.shape)
+            for inner in module._modules.values():
+                if inner is not None and inner not in seen:
+                    seen.add(inner)
+                    waiting.append(inner)
+        for group in self.inner.param_groups:
+            for tensor in group["params"]:
+                found.append(id(tensor))
+                if tensor not in self._noised:
+                    found += (tensor.requires_grad, tensor.grad is None)
+        return found
+
+    def _check_anew(self) -> None:
         present = {parameter: name for name, parameter in self._model.named_parameters()}
         for parameter, (name, shape) in self._noised.items():
             if parameter not in present:
@@ -369,7 +405,7 @@ class PrivateOptimizer(Optimizer):
         for parameter, (name, _) in self._noised.items():
             if parameter not in stepped:
                 raise _changed(f"parameter {name!r} has left the optimizer")
-        self._check_size()
+        self._holds = [*present, *stepped]
 
     def _check_size(self) -> None:
         """Parameters are public: that they have become useless may be said, and no step would mend it."""
@@ -388,7 +424,7 @@ class PrivateOptimizer(Optimizer):
 
 
 class _Size:
-    """The sum of the parameters' largest entries, on its way from the device.
+    """The largest entry of all parameters, or the sum of their largest entries, on its way from the device.
 
     Attributes:
         versions: Of the parameters that were measured.
@@ -402,6 +438,10 @@ class _Size:
         """Measure parameters; on a GPU without waiting for it."""
         with torch.no_grad():
             own = [local_part(each) for each in parameters]
+            if _are_few(own):
+                whole = torch.cat([each.reshape(-1) for each in own])
+                if whole.numel():
+                    return cls(torch.linalg.vector_norm(whole, torch.inf), None, versions)
             largest = torch._foreach_norm([each for each in own if each.numel()], torch.inf)
             if not largest:  # a process may hold no row of a small sharded model
                 return cls(torch.zeros(()), None, versions)
@@ -427,6 +467,20 @@ def _check_seen(part: Part, num_examples: int) -> None:
             f"the loader handed out {part.size} examples and the model saw {num_examples} in its "
             "last backward pass; give the model each batch whole, once"
         )
+
+
+def _are_few(tensors: Sequence[Tensor]) -> bool:
+    """Whether operations on each of them cost more than one on all of them side by side."""
+    return all(each.is_cpu for each in tensors) and sum(each.numel() for each in tensors) <= _FEW
+
+
+def _side_by_side(tensors: list[Tensor]) -> tuple[list[Tensor], Tensor | None]:
+    """The same tensors as parts of one vector, and that vector, where operations on it are quicker."""
+    if not _are_few(tensors) or len({each.dtype for each in tensors}) > 1:
+        return tensors, None
+    flat = torch.cat([each.reshape(-1) for each in tensors])
+    parts = torch.split(flat, [each.numel() for each in tensors])
+    return [part.view(each.shape) for part, each in zip(parts, tensors, strict=True)], flat
 
 
 def _precision(tensor: Tensor) -> torch.dtype:

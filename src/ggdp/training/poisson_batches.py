@@ -9,7 +9,7 @@ out: the optimizer takes its step, of noise alone, before the next one.
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -199,8 +199,8 @@ class PoissonBatches:
                 least = min(max(len(chosen) // self._world_size - index * size, 0), size)
                 filler = len(piece) == 0 < most
                 is_last = index == count - 1
-                part = Part(self._num_batches, index, len(piece), is_last, least, filler)
-                parts.append(replace(part, draw=self._num_draws, left=min(left, steps - 1 - step)))
+                size_here, draw, ahead = len(piece), self._num_draws, min(left, steps - 1 - step)
+                parts.append(Part(self._num_batches, index, size_here, is_last, least, filler, draw, ahead))
                 if len(piece) or filler:
                     yield piece if len(piece) else chosen[:1]
 

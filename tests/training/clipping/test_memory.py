@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
 
+from ggdp.errors import UnsupportedModelError
 from ggdp.training.clipping import Clipping, ExampleGradients
 from ggdp.training.clipping.call import AbstractCall
 from training.clipping.layer_cases import CASES, AfterLinear, LayerCase
@@ -102,3 +103,38 @@ def test_a_pass_is_let_go_without_the_garbage_collector(case: LayerCase) -> None
             assert gone() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_activations_are_gone_after_a_step_while_its_outputs_are_held(name: str) -> None:
+    """A training loop holds the outputs of a step until those of the next one are there."""
+    build, shape = MODELS[name]
+    model, inputs = build(), drawn(name, shape)
+    gradients = ExampleGradients(model)
+    before: set[int] = set()
+    for _ in range(2):
+        before = {id(each) for each in _tensors()}
+        outputs = model(inputs)
+        outputs.square().mean().backward()
+        gradients.clipped_sum(WIDE)
+    shapes = {tuple(each.shape) for each in _tensors() if id(each) not in before}
+    assert tuple(outputs.shape) in shapes
+    assert shapes <= {(), tuple(outputs.shape), tuple(inputs.shape)}
+
+
+def _tensors() -> list[Tensor]:
+    gc.collect()
+    return [each for each in gc.get_objects() if type(each) is Tensor]
+
+
+def test_a_second_backward_is_refused_unless_the_first_has_kept_the_graph() -> None:
+    model = nn.Linear(5, 3)
+    gradients = ExampleGradients(model, loss_reduction="sum")
+    output = model(torch.randn(6, 5, generator=INPUTS))
+    output.sum().backward(retain_graph=True)
+    output.sum().backward()
+    assert torch.isfinite(gradients.clipped_sum(WIDE).norms).all()
+    output = model(torch.randn(6, 5, generator=INPUTS))
+    output.sum().backward()
+    with pytest.raises(UnsupportedModelError, match="second time"):
+        output.sum().backward()

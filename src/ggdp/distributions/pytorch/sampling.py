@@ -185,8 +185,23 @@ def _add_together_(tensors: list[torch.Tensor], noise: GeneralizedGaussian, stre
     _check(tensors[0].dtype, noise)
     sizes = [tensor.numel() for tensor in tensors]
     drawn = _drawn(torch.empty(sum(sizes), dtype=tensors[0].dtype), noise, stream)
+    if _are_adjacent(tensors):
+        tensors[0].as_strided((sum(sizes),), (1,)).add_(drawn)
+        return
     for tensor, part in zip(tensors, torch.split(drawn, sizes), strict=True):
         tensor.add_(part.view(tensor.shape))
+
+
+def _are_adjacent(tensors: list[torch.Tensor]) -> bool:
+    """Whether they lie one after the other in one piece of memory, so that they can be written as one."""
+    memory, place = tensors[0].untyped_storage().data_ptr(), tensors[0].storage_offset()
+    for tensor in tensors:
+        if tensor.storage_offset() != place or not tensor.is_contiguous():
+            return False
+        if tensor.untyped_storage().data_ptr() != memory:
+            return False
+        place += tensor.numel()
+    return True
 
 
 def _add_vector_(tensors: list[torch.Tensor], noise: SphericalGeneralizedGaussian, stream: Stream) -> None:

@@ -320,7 +320,8 @@ class ExampleGradients:
                 "it, where gradients of single examples cannot be seen; use it inside that module's forward"
             )
         device = self.parameters[0].device.type
-        with torch.no_grad(), torch.autocast(device, enabled=False):
+        lowered = torch.is_autocast_enabled(device)
+        with torch.no_grad(), torch.autocast(device, enabled=False) if lowered else contextlib.nullcontext():
             return [result_of(self._weighed(each, clipping)) for each in passes if each.calls[0].num_examples]
 
     def _total(self, parts: list["_Part"]) -> ClippedSum:
@@ -331,8 +332,10 @@ class ExampleGradients:
                 sums[slot] = sums[slot] + tensor if slot in sums else tensor
         norms = [part.norms for part in parts]
         dtype = torch.promote_types(self.parameters[0].dtype, torch.float32)
-        empty = torch.empty(0, dtype=dtype, device=self.parameters[0].device)
-        whole = norms[0] if len(norms) == 1 else torch.cat([empty, *norms])
+        if len(norms) == 1:
+            whole = norms[0]
+        else:
+            whole = torch.cat([torch.empty(0, dtype=dtype, device=self.parameters[0].device), *norms])
         return ClippedSum(
             sums=tuple(
                 sums[slot] if slot in sums else torch.zeros_like(parameter, dtype=dtype, requires_grad=False)

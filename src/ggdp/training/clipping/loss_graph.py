@@ -14,6 +14,7 @@ or the same without 1/n. Operations on rows are known by name (`_ELEMENTWISE` an
 whatever is not known is refused, with the way out: `backward(losses)` with one loss per example.
 """
 
+import functools
 import math
 import re
 import weakref
@@ -30,8 +31,7 @@ from ggdp.errors import UnsupportedModelError
 
 _WAY_OUT = (
     "compute one loss per example (reduction='none', averaged over an example's own positions if it has "
-    "several) "
-    "and call backward(losses) of the private object in place of loss.backward()"
+    "several) and call backward(losses) of the private object in place of loss.backward()"
 )
 
 
@@ -41,8 +41,8 @@ class LossTerms:
 
     Attributes:
         sizes: For every reduction over the batch, how many numbers each example has in it.
-        pending: How many targets each example has in a mean over targets; looked at when the device is waited
-            for anyway.
+        pending: How many targets each example has in a mean over targets, or whether it has its one target;
+            looked at when the device is waited for anyway.
     """
 
     sizes: list[float] = field(default_factory=list)
@@ -58,7 +58,7 @@ class LossTerms:
         Raises:
             UnsupportedModelError: The number of targets depends on the data (`ignore_index`).
         """
-        ends = [torch.stack(torch.aminmax(targets)).tolist() for targets in self.pending]
+        ends = [torch.stack(torch.aminmax(targets)).int().tolist() for targets in self.pending]
         if not known:
             known.update(least for least, _ in ends)
         for least, most in ends:
@@ -66,8 +66,7 @@ class LossTerms:
                 raise UnsupportedModelError(
                     "the loss is a mean over targets that are not ignore_index, of which examples have "
                     f"{min(least, *known)} to {max(most, *known)}. Their total depends on the other "
-                    "examples of the "
-                    f"batch, so that one example changes the gradients of all others; {_WAY_OUT}"
+                    f"examples of the batch, so that one example changes all other gradients; {_WAY_OUT}"
                 )
 
 
@@ -144,8 +143,7 @@ def outputs_used(roots: Sequence[Tensor]) -> list[object]:
         if not used.keys().isdisjoint(inner):
             raise UnsupportedModelError(
                 "the loss uses an output of the model directly and through another output that was "
-                "computed from it; "
-                "compute the whole loss inside the model, or all of it from the other outputs"
+                "computed from it; compute all of it inside the model, or all of it from the other outputs"
             )
     return list(used)
 
@@ -196,7 +194,12 @@ def _unknown(node: Node) -> UnsupportedModelError:
 
 
 def _plain_name(node: Node) -> str:
-    return re.sub(r"Backward\d*$", "", node.name().rpartition("::")[2])
+    return _without_ending(node.name())
+
+
+@functools.cache
+def _without_ending(name: str) -> str:
+    return re.sub(r"Backward\d*$", "", name.rpartition("::")[2])
 
 
 def _shape(node: Node) -> tuple[int, ...]:
@@ -256,15 +259,14 @@ class _Reader:
         if node is None or not node.next_functions or not self._tags.is_below(node):
             return  # a constant, or a parameter (whose use outside of its module is noticed elsewhere)
         name, below = _plain_name(node), [following for following, _ in node.next_functions]
-        carriers = [each for each in below if each is not None and self._tags.is_below(each)]
         if name in _FUSED and _saved(node, "reduction"):
             self._reduced(node, averaged, is_mean=_saved(node, "reduction") == 1)
         elif name in ("Sum", "Mean") and not self._is_reduced(below[0]):
             self._reduced(node, averaged, is_mean=name == "Mean")
         elif name in ("Add", "Sub", "Neg", "Stack", "Cat"):
-            for each in carriers:
+            for each in below:  # constants among them end at once
                 self.scalar(each, averaged=averaged)
-        elif name in ("Mul", "Div") and len(carriers) == 1:
+        elif name in ("Mul", "Div") and len(carriers := list(filter(self._tags.is_below, below))) == 1:
             is_size = self._number(node) == self._num_examples and name == "Div" and not averaged
             self.scalar(carriers[0], averaged=averaged or is_size)
         elif name in _VIEWS | _SAME_NUMBER:
@@ -304,8 +306,7 @@ class _Reader:
                 return value
             raise UnsupportedModelError(
                 f"the loss is multiplied or divided by {value:g}, which is not a Python float and may have "
-                "been "
-                "computed from the batch (a number of tokens, a sum of weights, the scale of a GradScaler). "
+                "been computed from the batch (a number of tokens, a sum of weights, a GradScaler's scale). "
                 f"If it is a constant, write it as a float (loss / 4.0); otherwise {_WAY_OUT}"
             )
         if isinstance(number, (int, float)):
@@ -333,11 +334,8 @@ class _Reader:
                 counted = tuple(sizes[each] for each in dims)
         if (is_mean and averaged) or (is_mean or averaged) != self._is_mean:
             found, told = ("a sum", "mean") if self._is_mean else ("a mean", "sum")
-            found = (
-                "divided by the size of the batch twice"
-                if is_mean and averaged
-                else f"{found} over the batch"
-            )
+            twice = is_mean and averaged
+            found = "divided by the size of the batch twice" if twice else f"{found} over the batch"
             raise UnsupportedModelError(
                 f"the loss is {found}, and loss_reduction is {told!r}; pass the other, or {_WAY_OUT}"
             )
@@ -353,7 +351,9 @@ class _Reader:
         is_target = _saved(node, "target") != ignored
         if len(is_target) % self._num_examples:
             raise _unknown(node)
-        self.terms.pending.append(is_target.reshape(self._num_examples, -1).sum(dim=1))
+        if is_target.dim() > 1 or len(is_target) != self._num_examples:
+            is_target = is_target.reshape(self._num_examples, -1).sum(dim=1)
+        self.terms.pending.append(is_target)
 
     def _dims(self, node: Node, count: int) -> tuple[int, ...]:
         """The dimensions that a reduction removes."""
@@ -468,8 +468,9 @@ def _backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any)
         return _plain_backward(tensors, grad_tensors, *args, **kwargs)  # inside another: checkpointing
     roots = (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
     told = [each for each in list(_listeners) if each.heard(roots, grad_tensors)]
+    is_retained = bool(kwargs.get("retain_graph", args[0] if args else False))
     for each in told:
-        each.listening = True
+        each.listening, each.is_retained = True, is_retained
     try:
         return _plain_backward(tensors, grad_tensors, *args, **kwargs)
     except CheckpointError as error:
@@ -477,8 +478,7 @@ def _backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any)
             raise
         raise UnsupportedModelError(
             "activation checkpointing runs layers again by other operations than those of a checked step, "
-            "as it does "
-            "with fused attention that has dropout on a GPU; call the model under "
+            "as it does with fused attention that has dropout on a GPU; call the model under "
             "torch.nn.attention.sdpa_kernel(SDPBackend.MATH), or without dropout in attention"
         ) from error
     finally:

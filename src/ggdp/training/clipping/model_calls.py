@@ -72,6 +72,8 @@ class ModelCall:
 
     def returned(self, outputs: Any) -> Any:
         """The model's outputs, whose cotangents are kept from now on."""
+        if type(outputs) is Tensor and outputs.requires_grad:  # the usual case
+            return self._watched(outputs, 0)
         leaves, structure = tree_flatten(outputs)
         if not any(isinstance(each, Tensor) for each in leaves):
             kinds = sorted({type(each).__name__ for each in leaves}) or [type(outputs).__name__]

@@ -34,12 +34,12 @@ class NormalizationSite(AbstractSite):
         may_fold = not swapped and self._features > 0
         fold = self.check_examples(input.shape[1 if swapped else 0], may_fold=may_fold)
         shape = self._affine_shape(input)
-        normalised = self._normalise(input)
-        output = normalised * cast(Tensor, self.parameter("weight")).view(shape)
+        output = self._normalise(input) * cast(Tensor, self.parameter("weight")).view(shape)
         if self.module._parameters.get("bias") is not None:
             output = output + cast(Tensor, self.parameter("bias")).view(shape)
-        note = partial(_affine_call, self._slots, self._features, swapped, fold)
-        return self.watch(output, note, normalised, dim=1 if swapped else 0)
+        # The input is kept, which autograd keeps anyway, and normalised once more when it is needed.
+        note = partial(_affine_call, self._slots, self._features, swapped, fold, self._normalise)
+        return self.watch(output, note, input, dim=1 if swapped else 0)
 
     def _affine_shape(self, input: Tensor) -> tuple[int, ...]:
         """The parameters against the input: its trailing `features` dimensions, or its channels (features =
@@ -67,13 +67,20 @@ def _normaliser(module: nn.Module) -> tuple[Callable[[Tensor], Tensor], int]:
 
 
 def _affine_call(
-    slots: Slots, features: int, swapped: bool, fold: int, normalised: Tensor, cotangent: Tensor
+    slots: Slots,
+    features: int,
+    swapped: bool,
+    fold: int,
+    normalise: Callable[[Tensor], Tensor],
+    input: Tensor,
+    cotangent: Tensor,
 ) -> "AffineCall":
     """Bring both to (n, positions, features), positions being what the parameters are broadcast over."""
+    if input.dtype != cotangent.dtype:
+        input = input.to(cotangent.dtype)
+    normalised = normalise(input)
     if swapped:
         normalised, cotangent = normalised.transpose(0, 1), cotangent.transpose(0, 1)
-    if normalised.dtype != cotangent.dtype:
-        normalised = normalised.to(cotangent.dtype)
     if fold > 1:
         normalised, cotangent = (
             tensor.unflatten(0, (len(tensor) // fold, fold))  # type: ignore[no-untyped-call]

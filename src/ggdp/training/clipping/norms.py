@@ -268,4 +268,4 @@ def full_precision(like: Tensor) -> Iterator[None]:
 
 def factors(norms: Tensor, bound: float, most: float) -> Tensor:
     """min(most, bound / norm) for every example, a zero norm giving the most."""
-    return (bound / norms).clamp_(max=most)
+    return norms.reciprocal().mul_(bound).clamp_(max=most)

@@ -67,6 +67,7 @@ class Tape:
         listening: Whether a backward pass is under way whose loss was read and found plain. What any other
             backward pass computes (`torch.autograd.grad`, say) adds nothing to gradients of parameters, and
             leaves nothing here.
+        is_retained: Whether that backward pass was told to keep the graph for another one.
         is_alone: Whether the model is being run for single examples, as a check; layers are then their plain
             selves.
         takes_losses: Whether backward starts from one loss per example.
@@ -83,7 +84,7 @@ class Tape:
         self._sizes: set[float] | None = None
         self.anchor = torch.zeros((), requires_grad=True)
         self.strays: set[int] = set()
-        self.listening = self.is_alone = False
+        self.listening = self.is_alone = self.is_retained = False
         self.is_checked = True
         self.takes_losses = False
         self.probed: list[tuple[Tensor, int | None]] | None = None
@@ -268,12 +269,19 @@ class AbstractSite(ABC):
         def arrived(cotangent: Tensor) -> None:
             if not self.is_noting():
                 return
+            if len(saved) < len(versions):
+                raise UnsupportedModelError(
+                    "backward was called a second time on one forward pass, whose activations are gone; call "
+                    "the model again, or pass retain_graph=True to the first backward"
+                )
             if [activation._version for activation in saved] != versions:
                 raise UnsupportedModelError(
                     f"the input of module {self.shown} was changed in place after the call, and is needed "
                     "for the gradients of single examples; use the operation that makes a new tensor"
                 )
             current.calls.append(note(*saved, cotangent if cotangent.dtype == dtype else cotangent.to(dtype)))
+            if not self.tape.is_retained:
+                saved.clear()  # or they would live as long as the model's outputs, which hold the graph
 
         if output._is_view():
             # An operation in place on a view would take the hooked node out of the graph.
