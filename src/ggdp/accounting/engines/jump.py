@@ -34,6 +34,7 @@ from ggdp.accounting.engines import contour, moments
 from ggdp.accounting.engines.bulk import Bulk, Jump, Sum, Window, bounded_exp, log_of
 from ggdp.accounting.engines.curve import Curve, LogDelta
 from ggdp.accounting.engines.grid_law import GridLaw, discretize
+from ggdp.accounting.engines.lattice import log_sum
 from ggdp.accounting.engines.tilt import Parts, TiltPlan, saddle_for_epsilon
 from ggdp.errors import CannotCertifyError
 from ggdp.numerics import UNIT_ROUNDOFF, Array
@@ -46,7 +47,10 @@ _NO_MATTER = -25.0  # log of each charge that is to be negligible, relative to d
 _TILTS = np.geomspace(0.2, 2000.0, 40)  # times epsilon
 _STEPS = np.geomspace(0.01, 1e5, 90)  # of a tilt, times epsilon
 MOST_POINTS = 2**20
-MOST_KINDS = 3  # each takes its own transform and its own closed form, at every question
+MOST_KINDS = 40  # each takes its own transform
+MOST_KNOTS, FEWEST_KNOTS = 12_000, 2000  # at which jumps are asked for their delta, in all, and of one kind
+_MINOR = 18.0  # log of how much smaller the jumps of a kind are that are only bounded
+_FEW = 3  # kinds up to which plans are fine
 _CELLS = 400  # of a bound on the moment generating function of a jump
 _COARSE = 400  # points at which a window is planned
 
@@ -57,6 +61,8 @@ class _Beside:
 
     Attributes:
         log_rest: no more than log of the mass under P of the other bulks.
+        knots: points at which the jump's delta is asked for; none where it is far smaller than that of
+            another kind, and only bounded.
     """
 
     jump: Jump
@@ -64,11 +70,15 @@ class _Beside:
     above: Bulk
     below: Bulk | None
     log_rest: float
+    knots: int
 
     def at(self, epsilon: float, base: float) -> "Sum":
         """D_1 of this kind relative to e^base: the ends of both laws, the value in their middle."""
-        upper = self.above.with_jump(self.jump, epsilon)
-        lower = None if self.below is None else self.below.with_jump(self.jump, epsilon)
+        if not self.knots:
+            high = self.times * bounded_exp(self.above.log_at_most(self.jump, epsilon) - base)
+            return Sum(base, 0.0, 0.0, high, 0.0, 0.0, high)
+        upper = self.above.with_jump(self.jump, epsilon, self.knots)
+        lower = None if self.below is None else self.below.with_jump(self.jump, epsilon, self.knots)
         ratio = self.times * bounded_exp(upper.log_scale - base)
         low, value, apart = self._jensen(epsilon, upper.log_scale), upper.value, math.inf
         if lower is not None:
@@ -177,14 +187,17 @@ def build(
             for (pair, count), low, high in zip(bulks, lows, highs, strict=True)
         ]
         above = Bulk.of(laws, window, less)
-        below = Bulk.of(
-            [(_law_below(law, jump), count) for (law, count), jump in zip(laws, jumps, strict=True)],
-            window,
-            less,
-        )
+        shares = [
+            math.log(parts[index][1]) + over.log_at_most(jump, epsilon)
+            for (index, jump), over in zip(known, above, strict=True)
+        ]
+        large = [index for index, share in zip(less, shares, strict=True) if share > max(shares) - _MINOR]
+        laws_below = [(_law_below(law, jump), count) for (law, count), jump in zip(laws, jumps, strict=True)]
+        below = dict(zip(large, Bulk.of(laws_below, window, large), strict=True))
+        knots = max(MOST_KNOTS // len(large), FEWEST_KNOTS)
         kinds = [
-            _Beside(jump, parts[index][1], over, under, -rare)
-            for (index, jump), over, under in zip(known, above, below, strict=True)
+            _Beside(jump, parts[index][1], over, below.get(index), -rare, knots if index in below else 0)
+            for (index, jump), over in zip(known, above, strict=True)
         ]
         found = OneJump(kinds, none, many)
         here = found.log_delta(epsilon)
@@ -220,8 +233,9 @@ def _chosen_jumps(
 ) -> tuple[list[Jump | None], Callable[[float], float]]:
     """The smallest loss at which jumps may begin so that two of them are negligible, the jumps of all kinds
     that have any, and a bound on two."""
-    tilts = _TILTS / epsilon
+    tilts = (_TILTS if len(parts) <= _FEW else _TILTS[::3]) / epsilon
     loss, log_mass = plan.loss, plan.log_mass + plan.log_times
+    rests: dict[float, list[float]] = {}
     for fraction in _FRACTIONS:
         first = fraction * epsilon
         for limit in (1.0, 0.8, 0.65):
@@ -232,12 +246,13 @@ def _chosen_jumps(
             small = float(np.logaddexp.reduce(np.where(loss > first, log_mass, -np.inf)))
             if big + small > log_delta + _NEGLIGIBLE:
                 continue
-            kept = plan.below(second)
+            if second not in rests:
+                kept = plan.below(second)
+                rests[second] = [float(kept.times @ kept.log_phis(float(tilt))) for tilt in tilts]
             inside = (loss > first) & (loss <= second)
             bounds = []
-            for tilt in tilts:
-                jumps = float(np.logaddexp.reduce(log_mass[inside] + tilt * loss[inside], initial=-np.inf))
-                rest = float(kept.times @ kept.log_phis(float(tilt)))
+            for tilt, rest in zip(tilts, rests[second], strict=True):
+                jumps = log_sum(np.append(log_mass[inside] + tilt * loss[inside], -1e4))
                 bounds.append(2.0 * jumps + rest - tilt * epsilon)
             best = int(np.argmin(bounds))
             if bounds[best] <= log_delta + _NEGLIGIBLE:
@@ -330,16 +345,20 @@ def _planned_window(plan: TiltPlan, jumps: Sequence[Jump | None], epsilon: float
         below = max(((here - cumulant(tilt - step) - left) / step, step) for step in steps)
         return above, below
 
-    steps = [float(step) for step in _STEPS / epsilon]
+    steps = [float(step) for step in (_STEPS if len(jumps) <= _FEW else _STEPS[::3]) / epsilon]
     log_one = float(log_delta(np.array([epsilon]))[0])
     (high, right), (low, left) = ends(0.0, log_p - log_one - _NO_MATTER, 3.0 - _NO_MATTER)
-    sums = np.linspace(low, max(high, low + 1e-3 * epsilon), _COARSE)
-    log_deltas = log_delta(epsilon - sums)
-    spares = [(cumulant(step) + float((log_deltas - step * sums).max()), step) for step in [0.0, *steps]]
-    spare, tilt = min(spares)
-    enough = 3.0 - _NO_MATTER + max(spare - log_one, 0.0)
-    (last, tilted_right), (first, tilted_left) = ends(tilt, enough, enough)
-    high, low = max(high, last), min(low, first)
+    for _ in range(3):
+        sums = np.linspace(low, max(high, low + 1e-3 * epsilon), _COARSE)
+        log_deltas = log_delta(epsilon - sums)
+        spares = [(cumulant(step) + float((log_deltas - step * sums).max()), step) for step in [0.0, *steps]]
+        spare, tilt = min(spares)
+        enough = 3.0 - _NO_MATTER + max(spare - log_one, 0.0)
+        (last, tilted_right), (first, tilted_left) = ends(tilt, enough, enough)
+        wider = max(last - high, low - first) > 0.02 * (high - low)
+        high, low = max(high, last), min(low, first)
+        if not wider:  # else a tilt that suited the narrower window may not suit this one
+            break
     most = sum(
         float(count) * (math.inf if jump is None else jump.bulk.supremum)
         for count, jump in zip(plan.times, jumps, strict=True)

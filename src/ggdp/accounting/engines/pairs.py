@@ -412,7 +412,7 @@ class PairComposition:
     def _delta_attempts(self, saddle: Saddle, epsilon: float) -> Iterator[tuple[str, Callable[[], Curve]]]:
         several = len(self.parts)
         yield "contour", partial(contour.draw, self.parts, self._plan, saddle)
-        if self._may_be_rare and epsilon < 600.0:
+        if self._may_be_rare:
             yield "contour with rare event", partial(self._rare_curve, contour.draw, epsilon)
             if several <= jump.MOST_KINDS:
                 build = partial(jump.build, self.parts, self._plan, max(epsilon, 1e-14), _FAIR_WIDTH)
