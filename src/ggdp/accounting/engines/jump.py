@@ -40,8 +40,10 @@ from ggdp.errors import CannotCertifyError
 from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.hockey_stick import log_masses, thresholds
 from ggdp.privacy_loss.shift_pair import ShiftPair
+from ggdp.search import geometric, halve
 
 _FRACTIONS = (0.03, 0.05, 0.07, 0.1, 0.14, 0.19, 0.25, 0.32, 0.4, 0.48, 0.56, 0.64, 0.72, 0.8, 0.88)
+HIGH = 0.4  # share of epsilon at which jumps may begin where none of them decides
 _NEGLIGIBLE = -14.0  # log of what two jumps may add, relative to delta
 _NO_MATTER = -25.0  # log of each charge that is to be negligible, relative to delta
 _TILTS = np.geomspace(0.2, 2000.0, 40)  # times epsilon
@@ -113,7 +115,8 @@ class OneJump:
             math.log(kind.times) + log_of(kind.jump.delta(np.array([epsilon])).value)[0]
             for kind in self.kinds
         ]
-        base = float(max(max(rough), -690.0))
+        none = self.none(epsilon)
+        base = float(max(max(rough), none[1], -690.0))
         sums = [kind.at(epsilon, base) for kind in self.kinds]
         low, value, high, slope, noise, alias, apart = (
             math.fsum(getattr(one, name) for one in sums)
@@ -122,7 +125,8 @@ class OneJump:
         rounding = 1.0 + 4.0 * UNIT_ROUNDOFF * (
             abs(base) + 16.0 + max(abs(kind.above.log_phi) for kind in self.kinds) + len(self.kinds)
         )
-        none_low, none_here, none_high, none_slope = self._scaled_none(epsilon, base)
+        none_low, none_here, none_high = (bounded_exp(v - base) for v in none[:3])
+        none_slope = -none[3] * none_here
         more = bounded_exp(self.many(epsilon) - base)
         total, bottom, top = value + none_here, low / rounding + none_low, high * rounding + none_high + more
         if not total > 0.0:
@@ -141,17 +145,123 @@ class OneJump:
             ),
         )
 
-    def _scaled_none(self, epsilon: float, base: float) -> tuple[float, float, float, float]:
-        low, here, high, slope = self.none(epsilon)
-        parts = [bounded_exp(v - base) for v in (low, here, high)]
-        return parts[0], parts[1], parts[2], -slope * parts[1]
+
+@dataclass(frozen=True)
+class NoJump:
+    """delta of a composition of which no jump decides: D_0, and a bound on all other terms.
+
+    D_1 of one kind is at most T (g(eps) + e^(K - theta eps) sup of e^(theta t) g(t)), with K the cumulant of
+    all other bulks and t from where jumps begin to eps: the sum of the bulks is negative, or eps - t.
+
+    Attributes:
+        line: D_0.
+        many: log of a bound on two jumps or more.
+        tilt: theta.
+        places: increasing t.
+        log_jumps: log of the sum of times g(t) over all kinds, from above.
+        cumulant: no less than that of all bulks but any one.
+    """
+
+    line: Curve
+    many: Callable[[float], float]
+    tilt: float
+    places: Array
+    log_jumps: Array
+    cumulant: float
+
+    def log_delta(self, epsilon: float) -> LogDelta:
+        """Certified log delta at epsilon."""
+        found = self.line.log_delta(epsilon)
+        last = int(np.searchsorted(self.places, epsilon, side="right")) - 1  # g does not rise after it
+        if not 0 <= last < len(self.places) - 1:
+            raise CannotCertifyError("epsilon lies too far from where jumps were split off")
+        rises = self.log_jumps[: last + 1] + self.tilt * (self.places[1 : last + 2] - epsilon)
+        one = np.logaddexp(float(self.log_jumps[last]), float(rises.max()) + self.cumulant)
+        more = float(np.logaddexp(one, self.many(epsilon))) + 1e-8
+        share = bounded_exp(more - found.estimate)
+        return replace(
+            found,
+            upper=float(np.logaddexp(found.upper, more)) + 4.0 * UNIT_ROUNDOFF * (1.0 + abs(found.upper)),
+            ledger=replace(found.ledger, truncation=found.ledger.truncation + share),
+        )
+
+
+def without_jump(parts: Parts, plan: TiltPlan, epsilon: float, log_delta: float) -> NoJump:
+    """Draw D_0 for questions near one epsilon, and bound all jumps, that begin at `HIGH` epsilon at the least.
+
+    Raises:
+        CannotCertifyError: jumps matter, or D_0 cannot be had.
+    """
+    jumps, many = _chosen_jumps(parts, plan, epsilon, log_delta, HIGH)
+    known = [(count, jump) for (_, count), jump in zip(parts, jumps, strict=True) if jump is not None]
+    bulks = tuple(
+        (pair if jump is None else jump.bulk, count) for (pair, count), jump in zip(parts, jumps, strict=True)
+    )
+    rest = TiltPlan.of(bulks)
+    begins = min((jump.bulk.supremum for _, jump in known), default=HIGH * epsilon)
+    places = np.linspace((1.0 - 1e-9) * begins, 1.3 * epsilon, _CELLS)
+    total = np.full(_CELLS, 1e-300)
+    for count, jump in known:
+        one = jump.delta(places)
+        total += count * (one.value + one.error)
+    # g is at most the mass of the jump, and that is taken for all t up to the first place
+    total[0] = 1e-300 + sum(count * math.exp(jump.log_p) for count, jump in known)
+    log_jumps = np.log(total) + 1e-9
+    tilts = _TILTS / epsilon
+    before = places[:-1] < epsilon
+    rises = [float((log_jumps[:-1] + tilt * (places[1:] - epsilon))[before].max()) for tilt in tilts]
+    bounds = [
+        float(rest.times @ rest.log_phis(float(tilt))) + rise
+        for tilt, rise in zip(tilts, rises, strict=True)
+    ]
+    tilt = float(tilts[int(np.argmin(bounds))])
+    # divided by the moment generating function of the release that jumps, no less than its mass to the
+    # power 1 + tilt: Jensen's inequality
+    least = min((math.log1p(-math.exp(jump.log_p)) for _, jump in known), default=0.0)
+    cumulant = moments.certified_cumulant(bulks, rest, tilt) - (1.0 + tilt) * least * (1.0 + 1e-9)
+    line = contour.draw(bulks, rest, saddle_for_epsilon(rest, epsilon))
+    return NoJump(line, many, tilt, places, log_jumps, cumulant)
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A rough epsilon, and the least share of it at which jumps should begin."""
+
+    epsilon: float
+    least: float
+
+
+def planned(plan: TiltPlan, log_delta: float, most: float) -> Guess:
+    """A rough epsilon at a delta, at most the one given, of one jump or of none of the losses up to
+    `HIGH` epsilon, whichever needs more; by halving. If it is none, jumps had better begin there: a tilt for
+    the bulk and a small jump is far from one for the bulk and a large one.
+    """
+
+    def one(epsilon: float) -> float:
+        with np.errstate(divide="ignore"):
+            singles = np.log(plan.times) + plan.log_single_deltas(np.full(len(plan.times), epsilon))
+        return float(np.logaddexp.reduce(singles))
+
+    def none(epsilon: float) -> float:
+        return saddle_for_epsilon(plan.below(HIGH * epsilon), epsilon).log_delta
+
+    low, _ = halve(lambda point: one(point) >= log_delta, 1e-3 * most, most, middle=geometric, halvings=14)
+    if none(low) <= log_delta:
+        return Guess(low, 0.0)
+    low, _ = halve(lambda point: none(point) >= log_delta, low, most, middle=geometric, halvings=8)
+    return Guess(low, HIGH)
 
 
 def build(
-    parts: Parts, plan: TiltPlan, epsilon: float, tolerance: float, most_points: int = MOST_POINTS
+    parts: Parts,
+    plan: TiltPlan,
+    epsilon: float,
+    tolerance: float,
+    most_points: int = MOST_POINTS,
+    least: float = 0.0,
 ) -> OneJump:
     """Split for questions near one epsilon, so finely that epsilon's relative width is about `tolerance`, if
-    `most_points` are enough for that.
+    `most_points` are enough for that. Jumps begin at a share of epsilon no less than `least`.
 
     Raises:
         CannotCertifyError: two jumps are not negligible wherever they begin, or D_0 cannot be had.
@@ -164,7 +274,7 @@ def build(
     log_delta = float(np.logaddexp.reduce(singles))
     if not log_delta > -690.0:
         raise CannotCertifyError("no loss is large enough to be a jump")
-    jumps, many = _chosen_jumps(parts, plan, epsilon, log_delta)
+    jumps, many = _chosen_jumps(parts, plan, epsilon, log_delta, least)
     bulks = tuple(
         (pair if jump is None else jump.bulk, count) for (pair, count), jump in zip(parts, jumps, strict=True)
     )
@@ -191,10 +301,13 @@ def build(
             math.log(parts[index][1]) + over.log_at_most(jump, epsilon)
             for (index, jump), over in zip(known, above, strict=True)
         ]
-        large = [index for index, share in zip(less, shares, strict=True) if share > max(shares) - _MINOR]
-        laws_below = [(_law_below(law, jump), count) for (law, count), jump in zip(laws, jumps, strict=True)]
-        below = dict(zip(large, Bulk.of(laws_below, window, large), strict=True))
-        knots = max(MOST_KNOTS // len(large), FEWEST_KNOTS)
+        enough = max(*shares, none(epsilon)[1]) - _MINOR
+        large = [index for index, share in zip(less, shares, strict=True) if share > enough]
+        below = {}
+        if large:
+            under = [(_law_below(law, jump), count) for (law, count), jump in zip(laws, jumps, strict=True)]
+            below = dict(zip(large, Bulk.of(under, window, large), strict=True))
+        knots = max(MOST_KNOTS // max(len(large), 1), FEWEST_KNOTS)
         kinds = [
             _Beside(jump, parts[index][1], over, below.get(index), -rare, knots if index in below else 0)
             for (index, jump), over in zip(known, above, strict=True)
@@ -229,7 +342,7 @@ def _law_below(law: GridLaw, jump: Jump | None) -> GridLaw:
 
 
 def _chosen_jumps(
-    parts: Parts, plan: TiltPlan, epsilon: float, log_delta: float
+    parts: Parts, plan: TiltPlan, epsilon: float, log_delta: float, least: float
 ) -> tuple[list[Jump | None], Callable[[float], float]]:
     """The smallest loss at which jumps may begin so that two of them are negligible, the jumps of all kinds
     that have any, and a bound on two."""
@@ -237,6 +350,8 @@ def _chosen_jumps(
     loss, log_mass = plan.loss, plan.log_mass + plan.log_times
     rests: dict[float, list[float]] = {}
     for fraction in _FRACTIONS:
+        if fraction < least:
+            continue
         first = fraction * epsilon
         for limit in (1.0, 0.8, 0.65):
             second = limit * epsilon

@@ -373,15 +373,38 @@ class PairComposition:
 
     def _with_jump(self, log_delta: float, into: list[EpsilonSandwich]) -> tuple[EpsilonSandwich, Curve]:
         """Split by the number of jumps where epsilon is expected: coarsely first, then where it was found."""
-        guess = self._rare_guess(log_delta)
-        for most_points in (2**12, 2**12, jump.MOST_POINTS):
-            curve = jump.build(self.parts, self._plan, guess, _FAIR_WIDTH, most_points)
-            found = crossing(curve, log_delta, guess, 0.1 * guess, resolution=1e-9)
+        planned = jump.planned(self._plan, log_delta, self._rare_guess(log_delta))
+        guess, least = planned.epsilon, planned.least
+        if least:
+            try:
+                return self._without_jump(log_delta, guess, into)
+            except ArithmeticError:
+                pass
+        # where no jump decides, the plan is good, and the bulk of very many releases needs a fine grid
+        for most_points in (2**17, jump.MOST_POINTS) if least else (2**12, 2**12, jump.MOST_POINTS):
+            curve = jump.build(self.parts, self._plan, guess, _FAIR_WIDTH, most_points, least)
+            coarse = most_points < jump.MOST_POINTS
+            found = crossing(curve, log_delta, guess, 0.1 * guess, resolution=1e-5 if coarse else 1e-9)
             if found.width <= _FAIR_WIDTH * found.upper < math.inf:
                 break
             guess = found.estimate
         if len(self.parts) == 1 or found.width <= 1e-3 * found.upper:
             into.append(found)
+        return found, curve
+
+    def _without_jump(
+        self, log_delta: float, guess: float, into: list[EpsilonSandwich]
+    ) -> tuple[EpsilonSandwich, Curve]:
+        """Bound all jumps where none of them decides.
+
+        Raises:
+            CannotCertifyError: one of them matters after all.
+        """
+        curve = jump.without_jump(self.parts, self._plan, guess, log_delta)
+        found = crossing(curve, log_delta, guess, 0.1 * guess)
+        if not found.width <= 5e-6 * found.upper < math.inf:
+            raise CannotCertifyError("jumps matter")
+        into.append(found)
         return found, curve
 
     def _rare_guess(self, log_delta: float) -> float:
@@ -415,14 +438,24 @@ class PairComposition:
         if self._may_be_rare:
             yield "contour with rare event", partial(self._rare_curve, contour.draw, epsilon)
             if several <= jump.MOST_KINDS:
-                build = partial(jump.build, self.parts, self._plan, max(epsilon, 1e-14), _FAIR_WIDTH)
-                yield "one jump", build
+                yield "one jump", partial(self._jump_curve, max(epsilon, 1e-14))
             if several <= _FEW:
                 yield "lattice with rare event", partial(self._rare_curve, _grid, epsilon)
         if several <= _MOST_ON_GRID:
             yield "lattice", partial(_grid, self.parts, self._plan, saddle)
         if several <= _MOST_RARE:
             yield "contour", partial(_patient, self.parts, self._plan, saddle)
+
+    def _jump_curve(self, epsilon: float) -> Curve:
+        """Without jumps where none of them matters, else split by their number."""
+        try:
+            log_delta = saddle_for_epsilon(self._plan.below(jump.HIGH * epsilon), epsilon).log_delta
+            curve = jump.without_jump(self.parts, self._plan, epsilon, log_delta)
+            if curve.log_delta(epsilon).ledger.truncation <= 1e-5:
+                return curve
+        except ArithmeticError:
+            pass
+        return jump.build(self.parts, self._plan, epsilon, _FAIR_WIDTH)
 
     def _rare_curve(self, engine: Engine, epsilon: float) -> Curve:
         """Split off for the delta that the plan says, then for the one that was found: a rare event makes the
