@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from ggdp.accounting.engines.grid_law import GridLaw
 from ggdp.accounting.engines.lattice import Laws, log_sum, tilted_sums
 from ggdp.errors import CannotCertifyError
 from ggdp.numerics import UNIT_ROUNDOFF, Array
@@ -216,6 +217,24 @@ class Bulk:
     def _growth(self) -> float:
         """By how much e^(-tilt y) falls within a block, at most."""
         return math.exp(self.tilt * float(np.diff(self.loss[self._blocks[0]]).max()))
+
+
+def law_below(law: GridLaw, jump: Jump | None) -> GridLaw:
+    """The law below; of a bulk that the grid is too coarse for, its mass, which says next to nothing."""
+    if law.below is not None:
+        return law.below
+    log_mass = 0.0 if jump is None else math.log1p(-math.exp(jump.log_p)) * (1.0 + 1e-12)
+    return GridLaw(
+        origin=log_mass,  # P over Q is at least the mass under P
+        first=0,
+        spacing=law.spacing,
+        mass=np.array([math.exp(log_mass) * (1.0 - 1e-15)]),
+        infinite=0.0,
+        raised=0.0,
+        moved=0.0,
+        excess_mass=0.0,
+        excess_factor=0.0,
+    )
 
 
 def _joined(jump: Jump, t: Array, most: int = _MOST_EXACT) -> HockeyStick:

@@ -31,9 +31,9 @@ import numpy as np
 
 from ggdp.accounting.bounds import ErrorLedger
 from ggdp.accounting.engines import contour, moments
-from ggdp.accounting.engines.bulk import Bulk, Jump, Sum, Window, bounded_exp, log_of
+from ggdp.accounting.engines.bulk import Bulk, Jump, Sum, Window, bounded_exp, law_below, log_of
 from ggdp.accounting.engines.curve import Curve, LogDelta
-from ggdp.accounting.engines.grid_law import GridLaw, discretize
+from ggdp.accounting.engines.grid_law import discretize
 from ggdp.accounting.engines.lattice import log_sum
 from ggdp.accounting.engines.tilt import Parts, TiltPlan, saddle_for_epsilon
 from ggdp.errors import CannotCertifyError
@@ -187,7 +187,7 @@ class NoJump:
 
 
 def without_jump(parts: Parts, plan: TiltPlan, epsilon: float, log_delta: float) -> NoJump:
-    """Draw D_0 for questions near one epsilon, and bound all jumps, that begin at `HIGH` epsilon at the least.
+    """Draw D_0 for questions near one epsilon, and bound all jumps; they begin at `HIGH` epsilon at least.
 
     Raises:
         CannotCertifyError: jumps matter, or D_0 cannot be had.
@@ -211,8 +211,7 @@ def without_jump(parts: Parts, plan: TiltPlan, epsilon: float, log_delta: float)
     before = places[:-1] < epsilon
     rises = [float((log_jumps[:-1] + tilt * (places[1:] - epsilon))[before].max()) for tilt in tilts]
     bounds = [
-        float(rest.times @ rest.log_phis(float(tilt))) + rise
-        for tilt, rise in zip(tilts, rises, strict=True)
+        float(rest.times @ rest.log_phis(float(tilt))) + rise for tilt, rise in zip(tilts, rises, strict=True)
     ]
     tilt = float(tilts[int(np.argmin(bounds))])
     # divided by the moment generating function of the release that jumps, no less than its mass to the
@@ -223,18 +222,11 @@ def without_jump(parts: Parts, plan: TiltPlan, epsilon: float, log_delta: float)
     return NoJump(line, many, tilt, places, log_jumps, cumulant)
 
 
-@dataclass(frozen=True)
-class Guess:
-    """A rough epsilon, and the least share of it at which jumps should begin."""
+def planned(plan: TiltPlan, log_delta: float, most: float) -> tuple[float, float]:
+    """A rough epsilon at a delta, at most the one given, and the least share of it at which to begin jumps.
 
-    epsilon: float
-    least: float
-
-
-def planned(plan: TiltPlan, log_delta: float, most: float) -> Guess:
-    """A rough epsilon at a delta, at most the one given, of one jump or of none of the losses up to
-    `HIGH` epsilon, whichever needs more; by halving. If it is none, jumps had better begin there: a tilt for
-    the bulk and a small jump is far from one for the bulk and a large one.
+    It is that of one jump, or of no loss above `HIGH` epsilon, whichever is more; by halving. In the second
+    case jumps had better begin there: a tilt for bulks and a small jump does not suit bulks and a large one.
     """
 
     def one(epsilon: float) -> float:
@@ -247,9 +239,9 @@ def planned(plan: TiltPlan, log_delta: float, most: float) -> Guess:
 
     low, _ = halve(lambda point: one(point) >= log_delta, 1e-3 * most, most, middle=geometric, halvings=14)
     if none(low) <= log_delta:
-        return Guess(low, 0.0)
+        return low, 0.0
     low, _ = halve(lambda point: none(point) >= log_delta, low, most, middle=geometric, halvings=8)
-    return Guess(low, HIGH)
+    return low, HIGH
 
 
 def build(
@@ -305,7 +297,7 @@ def build(
         large = [index for index, share in zip(less, shares, strict=True) if share > enough]
         below = {}
         if large:
-            under = [(_law_below(law, jump), count) for (law, count), jump in zip(laws, jumps, strict=True)]
+            under = [(law_below(law, jump), count) for (law, count), jump in zip(laws, jumps, strict=True)]
             below = dict(zip(large, Bulk.of(under, window, large), strict=True))
         knots = max(MOST_KNOTS // max(len(large), 1), FEWEST_KNOTS)
         kinds = [
@@ -321,24 +313,6 @@ def build(
             return found
         finer = min(max(0.7 * wanted / here.ledger.discretization, 1.0 / 32.0), 0.25)
         spacing *= max(finer, size / most)
-
-
-def _law_below(law: GridLaw, jump: Jump | None) -> GridLaw:
-    """The law below; of a bulk that the grid is too coarse for, its mass, which says next to nothing."""
-    if law.below is not None:
-        return law.below
-    log_mass = 0.0 if jump is None else math.log1p(-math.exp(jump.log_p)) * (1.0 + 1e-12)
-    return GridLaw(
-        origin=log_mass,  # P over Q is at least the mass under P
-        first=0,
-        spacing=law.spacing,
-        mass=np.array([math.exp(log_mass) * (1.0 - 1e-15)]),
-        infinite=0.0,
-        raised=0.0,
-        moved=0.0,
-        excess_mass=0.0,
-        excess_factor=0.0,
-    )
 
 
 def _chosen_jumps(

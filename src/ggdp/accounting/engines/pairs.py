@@ -8,6 +8,7 @@ An engine that cannot certify itself, or whose arithmetic leaves the range of do
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -25,6 +26,7 @@ from ggdp.accounting.engines.curve import (
     too_large,
 )
 from ggdp.accounting.engines.tilt import Saddle, TiltPlan, saddle_for_epsilon, saddle_for_log_delta
+from ggdp.errors import CannotCertifyError
 from ggdp.numerics import UNIT_ROUNDOFF
 from ggdp.privacy_loss.dominating import Parts
 from ggdp.privacy_loss.hockey_stick import survivals
@@ -42,6 +44,7 @@ _MANY = 12  # different parts beyond which each attempt takes a second or so, an
 _FEW = 6  # different parts of which a rare event is split off on a grid: more take five seconds
 _MOST_ON_GRID = 60  # different parts that are put on a grid
 _MOST_RARE = 100  # different parts of which a rare event is split off, or a line drawn twice
+_MOST_RARE_ON_GRID = 600.0  # epsilon up to which a rare event is split off on a grid
 _LEAST_DELTA = 5e-324  # a positive delta never becomes an upper bound of zero
 _KEPT = 6  # curves that are kept for further questions
 _HOME = 0.1  # of a curve's reach
@@ -350,6 +353,8 @@ class PairComposition:
 
     def _with_rare(self, engine: Engine, log_delta: float) -> tuple[EpsilonSandwich, Curve]:
         guess = self._rare_guess(log_delta)
+        if engine is _grid and guess > _MOST_RARE_ON_GRID:
+            raise CannotCertifyError("a grid does as well without the rare event")
         best: tuple[EpsilonSandwich, Curve] | None = None
         for margin in (1.3, 1.05, 1.01, 1.001):
             split = rare.cut(self.parts, self._plan, margin * guess, log_delta)
@@ -373,13 +378,13 @@ class PairComposition:
 
     def _with_jump(self, log_delta: float, into: list[EpsilonSandwich]) -> tuple[EpsilonSandwich, Curve]:
         """Split by the number of jumps where epsilon is expected: coarsely first, then where it was found."""
-        planned = jump.planned(self._plan, log_delta, self._rare_guess(log_delta))
-        guess, least = planned.epsilon, planned.least
-        if least:
-            try:
-                return self._without_jump(log_delta, guess, into)
-            except ArithmeticError:
-                pass
+        guess, least = jump.planned(self._plan, log_delta, self._rare_guess(log_delta))
+        with suppress(ArithmeticError):  # where no jump decides, all of them may be bounded
+            line = jump.without_jump(self.parts, self._plan, guess, log_delta) if least else None
+            found = crossing(line, log_delta, guess, 0.1 * guess) if line else None
+            if line and found and found.width <= _ENOUGH["one jump"] * found.upper < math.inf:
+                into.append(found)
+                return found, line
         # where no jump decides, the plan is good, and the bulk of very many releases needs a fine grid
         for most_points in (2**17, jump.MOST_POINTS) if least else (2**12, 2**12, jump.MOST_POINTS):
             curve = jump.build(self.parts, self._plan, guess, _FAIR_WIDTH, most_points, least)
@@ -390,21 +395,6 @@ class PairComposition:
             guess = found.estimate
         if len(self.parts) == 1 or found.width <= 1e-3 * found.upper:
             into.append(found)
-        return found, curve
-
-    def _without_jump(
-        self, log_delta: float, guess: float, into: list[EpsilonSandwich]
-    ) -> tuple[EpsilonSandwich, Curve]:
-        """Bound all jumps where none of them decides.
-
-        Raises:
-            CannotCertifyError: one of them matters after all.
-        """
-        curve = jump.without_jump(self.parts, self._plan, guess, log_delta)
-        found = crossing(curve, log_delta, guess, 0.1 * guess)
-        if not found.width <= 5e-6 * found.upper < math.inf:
-            raise CannotCertifyError("jumps matter")
-        into.append(found)
         return found, curve
 
     def _rare_guess(self, log_delta: float) -> float:
@@ -439,7 +429,7 @@ class PairComposition:
             yield "contour with rare event", partial(self._rare_curve, contour.draw, epsilon)
             if several <= jump.MOST_KINDS:
                 yield "one jump", partial(self._jump_curve, max(epsilon, 1e-14))
-            if several <= _FEW:
+            if several <= _FEW and epsilon < _MOST_RARE_ON_GRID:
                 yield "lattice with rare event", partial(self._rare_curve, _grid, epsilon)
         if several <= _MOST_ON_GRID:
             yield "lattice", partial(_grid, self.parts, self._plan, saddle)
@@ -448,13 +438,11 @@ class PairComposition:
 
     def _jump_curve(self, epsilon: float) -> Curve:
         """Without jumps where none of them matters, else split by their number."""
-        try:
+        with suppress(ArithmeticError):
             log_delta = saddle_for_epsilon(self._plan.below(jump.HIGH * epsilon), epsilon).log_delta
             curve = jump.without_jump(self.parts, self._plan, epsilon, log_delta)
             if curve.log_delta(epsilon).ledger.truncation <= 1e-5:
                 return curve
-        except ArithmeticError:
-            pass
         return jump.build(self.parts, self._plan, epsilon, _FAIR_WIDTH)
 
     def _rare_curve(self, engine: Engine, epsilon: float) -> Curve:

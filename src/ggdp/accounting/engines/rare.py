@@ -148,8 +148,8 @@ class _Planner:
         """
         floor = -sum(times * pair.infimum for pair, times in self.parts) * (1.0 + 1e-9) + 1e-15 * epsilon
         exceed = self.plan.loss > epsilon
-        log_q = (self.plan.log_mass + self.plan.log_times - self.plan.loss)[exceed]
-        log_q = float(np.logaddexp.reduce(log_q, initial=-_DEEPEST - epsilon))
+        each = (self.plan.log_mass + self.plan.log_times - self.plan.loss)[exceed]
+        log_q = float(np.logaddexp.reduce(each, initial=-_DEEPEST - epsilon))
         allowed = log_delta + _NEGLIGIBLE - epsilon - log_q
         best = _Reach(floor, math.inf, math.inf)
         fine = 12 if len(self.parts) <= _MANY else 6
