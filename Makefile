@@ -5,15 +5,15 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 
 .PHONY: help demo test test-browser check bench docs figures explorer clean
 help:
-	@echo "make demo    a first report, in demo-report/report.html"
-	@echo "make test    the whole test suite, warnings as errors"
-	@echo "make test-browser  the explorer in headless Chromium, at two widths"
-	@echo "make check   format, lint, types, import contracts"
-	@echo "make bench   against other accountants, samplers and trainers, side by side"
-	@echo "make docs    the site, in site/index.html"
-	@echo "make figures draw the pictures of docs/ again"
-	@echo "make explorer      the explorer as a static page, in site/explorer"
-	@echo "make clean   remove .venv and everything built"
+	@echo "make demo         a first report, in demo-report/report.html"
+	@echo "make test         the whole test suite, warnings as errors"
+	@echo "make test-browser the explorer in headless Chromium, at two widths"
+	@echo "make check        format, lint, types, import contracts"
+	@echo "make bench        against other accountants, samplers and trainers, side by side"
+	@echo "make docs         the site, in site/index.html"
+	@echo "make figures      draw the pictures of docs/ again"
+	@echo "make explorer     the explorer as a static page, in site/explorer"
+	@echo "make clean        remove .venv and everything built"
 
 .venv/.created:
 	$(PYTHON) -m venv .venv

@@ -4,6 +4,7 @@
     python benchmarks/training.py                              # all of it on a CPU: about five minutes
     python benchmarks/training.py --task adult --seconds 2 --json
     python benchmarks/training.py --device cuda --task scatternet
+    python benchmarks/training.py --device cuda --task gpt2 --profile "ggdp, beta 2"   # where the time goes
 
 A step is everything from the batch out of the loader to the parameters moved: forward, backward, clipping,
 noise, optimizer. Trainers:
@@ -11,6 +12,7 @@ noise, optimizer. Trainers:
 - *non-private*: shuffled batches cut out of tensors, ordinary gradients, SGD. The limit.
 - *Opacus*: PrivacyEngine.make_private, hooks mode, its Poisson loader (its DPLSTM in place of nn.LSTM).
 - *Opacus, no loader*: the same engine fed with ready batches, its gradient work alone.
+- *Opacus, ghost*: its ghost clipping, which writes no gradients down, fed with ready batches too.
 - *ggdp, beta b*: ggdp.torch.make_private with a seeded generator, as Opacus's noise is by default.
 - *ggdp, secure*: the same at beta = 2 with unpredictable batches and noise, which is ggdp's default.
 
@@ -44,13 +46,25 @@ from pathlib import Path
 from typing import Any
 
 CLIP_NORM, NOISE_MULTIPLIER, LEARNING_RATE = 1.0, 1.0, 0.05
-TRAINERS = ("non-private", "Opacus", "Opacus, no loader", "ggdp, beta 2", "ggdp, beta 1.5", "ggdp, secure")
+TRAINERS = (
+    "non-private",
+    "Opacus",
+    "Opacus, no loader",
+    "Opacus, ghost",
+    "ggdp, beta 2",
+    "ggdp, beta 1.5",
+    "ggdp, secure",
+)
 TASKS = {  # examples in the training set, expected batch
     "adult": (32_561, 256),
     "digits": (1_437, 256),
     "imdb": (25_000, 32),
     "scatternet": (50_000, 8192),
+    "gpt2": (4_096, 256),
+    "vit": (16_384, 2048),
 }
+ON_CPU = ("adult", "digits", "imdb")  # the others need a GPU to be worth a look
+WORDS, LENGTH = 8_192, 128  # of gpt2
 
 
 @dataclass(frozen=True)
@@ -71,7 +85,11 @@ def main() -> None:
     if arguments.one:
         print(json.dumps(asdict(_measured(*arguments.one, arguments))))
         return
-    tasks = [arguments.task] if arguments.task else [name for name in TASKS if name != "scatternet"]
+    if arguments.profile:
+        print(_profiled(arguments))
+        return
+    on_gpu = arguments.device != "cpu"
+    tasks = arguments.task or [name for name in TASKS if (name not in ON_CPU) == on_gpu]
     records = [
         _in_a_process(task, trainer, arguments)
         for task in tasks
@@ -86,11 +104,13 @@ def main() -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--task", choices=TASKS, help="one task; on a CPU all but scatternet if left out")
+    parser.add_argument("--task", choices=TASKS, action="append", help="may be repeated; else all that suit")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--seconds", type=float, default=3.0, help="of measured steps per trainer and round")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of a CPU")
+    parser.add_argument("--tf32", action="store_true", help="let products on a GPU round to 11 bits")
+    parser.add_argument("--profile", choices=TRAINERS, help="the operations of five steps of one trainer")
     parser.add_argument("--json", action="store_true", help="records instead of tables")
     parser.add_argument("--one", nargs=2, metavar=("TASK", "TRAINER"), help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -98,6 +118,7 @@ def _arguments() -> argparse.Namespace:
 
 def _in_a_process(task: str, trainer: str, arguments: argparse.Namespace) -> Record:
     options = [f"--{name}={getattr(arguments, name)}" for name in ("device", "seconds", "threads")]
+    options += ["--tf32"] if arguments.tf32 else []
     command = [sys.executable, str(Path(__file__).resolve()), "--one", task, trainer, *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -106,12 +127,13 @@ def _in_a_process(task: str, trainer: str, arguments: argparse.Namespace) -> Rec
     return Record(**json.loads(done.stdout.splitlines()[-1]))
 
 
-def _measured(task: str, trainer: str, arguments: argparse.Namespace) -> Record:
-    """Train for some seconds in this process."""
+def _begun(task: str, trainer: str, arguments: argparse.Namespace) -> tuple[Iterator[int], float]:
+    """Steps of which some have been taken, and the memory before them."""
     import torch
 
     warnings.simplefilter("ignore")
     torch.set_num_threads(arguments.threads)
+    torch.backends.cuda.matmul.allow_tf32 = arguments.tf32
     torch.manual_seed(0)
     device = torch.device(arguments.device)
     steps = _steps(task, trainer, device)
@@ -119,6 +141,42 @@ def _measured(task: str, trainer: str, arguments: argparse.Namespace) -> Record:
     for _ in range(5):
         next(steps)
     _wait(device)
+    return steps, before
+
+
+def _profiled(arguments: argparse.Namespace) -> str:
+    """The operations that take most of five steps, by their own time on the device."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    kinds = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (arguments.device != "cpu")
+    parts = []
+    for task in arguments.task or ON_CPU:
+        steps, _ = _begun(task, arguments.profile, arguments)
+        start = time.perf_counter()
+        for _ in range(5):
+            next(steps)
+        _wait(torch.device(arguments.device))
+        seconds = (time.perf_counter() - start) / 5
+        with profile(activities=kinds) as found:
+            for _ in range(5):
+                next(steps)
+            _wait(torch.device(arguments.device))
+        averages = found.key_averages()
+        order = "self_cpu_time_total" if arguments.device == "cpu" else "self_cuda_time_total"
+        table = averages.table(sort_by=order, row_limit=25, max_name_column_width=60)
+        calls = sum(each.count for each in averages if each.key.startswith("aten::")) / 5
+        parts.append(f"{task}, {arguments.profile}: {1e3 * seconds:.2f} ms a step, {calls:.0f} operations")
+        parts.append(table)
+    return "\n".join(parts)
+
+
+def _measured(task: str, trainer: str, arguments: argparse.Namespace) -> Record:
+    """Train for some seconds in this process."""
+    import torch
+
+    device = torch.device(arguments.device)
+    steps, before = _begun(task, trainer, arguments)
     count, start, seconds, busy = 0, time.perf_counter(), 0.0, time.process_time()
     while seconds < arguments.seconds:
         count += next(steps)
@@ -141,14 +199,20 @@ def _steps(task: str, trainer: str, device: Any) -> Iterator[int]:
     return prepare(task, trainer, model, optimizer, (inputs, labels))
 
 
-def _loop(model: Any, optimizer: Any, batches: Callable[[], Any]) -> Iterator[int]:
+def _loop(
+    model: Any, optimizer: Any, batches: Callable[[], Any], loss: Callable[..., Any] | None = None
+) -> Iterator[int]:
     import torch.nn.functional as F
 
     model.train()
     while True:
         for inputs, labels in batches():
             optimizer.zero_grad()
-            F.cross_entropy(model(inputs), labels).backward()
+            outputs = model(inputs)
+            if loss is not None:  # a row per example, classes in dimension 1
+                loss(outputs.transpose(1, -1) if outputs.dim() == 3 else outputs, labels).backward()
+            else:
+                F.cross_entropy(outputs.flatten(0, -2), labels.flatten()).backward()
             optimizer.step()
             yield len(labels)
 
@@ -163,19 +227,23 @@ def _ready_batches(task: str, inputs: Any, labels: Any) -> Iterator[tuple[Any, A
 
 def _opacus(task: str, trainer: str, model: Any, optimizer: Any, data: tuple[Any, Any]) -> Iterator[int]:
     from opacus import PrivacyEngine
+    from torch.nn import CrossEntropyLoss
     from torch.utils.data import DataLoader, TensorDataset
 
     with_loader = trainer == "Opacus"
     loader = DataLoader(TensorDataset(*data), batch_size=TASKS[task][1])
-    model, optimizer, loader = PrivacyEngine(accountant="rdp").make_private(
+    is_ghost = trainer.endswith("ghost")
+    model, optimizer, *rest = PrivacyEngine(accountant="rdp").make_private(
         module=model,
         optimizer=optimizer,
         data_loader=loader,
         noise_multiplier=NOISE_MULTIPLIER,
         max_grad_norm=CLIP_NORM,
         poisson_sampling=with_loader,
+        **({"criterion": CrossEntropyLoss(), "grad_sample_mode": "ghost"} if is_ghost else {}),
     )
-    return _loop(model, optimizer, (lambda: loader) if with_loader else lambda: _ready_batches(task, *data))
+    batches = (lambda: rest[-1]) if with_loader else lambda: _ready_batches(task, *data)
+    return _loop(model, optimizer, batches, rest[0] if is_ghost else None)
 
 
 def _ggdp(task: str, trainer: str, model: Any, optimizer: Any, data: tuple[Any, Any]) -> Iterator[int]:
@@ -208,9 +276,14 @@ def _data(task: str, device: Any) -> tuple[Any, Any]:
         "digits": lambda: torch.rand(size, 1, 8, 8),
         "imdb": lambda: torch.randint(0, 10_000, (size, 128)),
         "scatternet": lambda: torch.randn(size, 243, 8, 8, device=device),
+        "gpt2": lambda: torch.randint(0, WORDS, (size, LENGTH)),
+        "vit": lambda: torch.randn(size, 3, 64, 64, device=device),
     }[task]()
+    inputs = inputs.to(device)
+    if task == "gpt2":  # the next word of every word
+        return inputs, inputs.roll(-1, dims=1)
     classes = 2 if task in ("adult", "imdb") else 10
-    return inputs.to(device), torch.randint(0, classes, (size,), device=device)
+    return inputs, torch.randint(0, classes, (size,), device=device)
 
 
 def _model(task: str, *, by_opacus: bool) -> Any:
@@ -226,7 +299,36 @@ def _model(task: str, *, by_opacus: bool) -> Any:
         layers = [nn.Conv2d(243, 64, 3, padding=1), nn.Tanh(), nn.MaxPool2d(2)]
         layers += [nn.Conv2d(64, 64, 3, padding=1), nn.Tanh(), nn.Flatten()]
         return nn.Sequential(*layers, nn.Linear(1024, 10))
+    if task in ("gpt2", "vit"):
+        return _transformer(task)
     return _review_classifier(by_opacus=by_opacus)
+
+
+def _transformer(task: str) -> Any:
+    """Small models of the transformers library: 6 layers of width 384, or 192, with logits for output."""
+    import transformers
+    from torch import nn
+
+    transformers.utils.logging.set_verbosity_error()
+    if task == "gpt2":
+        sizes = {"n_layer": 6, "n_embd": 384, "n_head": 6, "vocab_size": WORDS, "n_positions": LENGTH}
+        dropout = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+        config = transformers.GPT2Config(**sizes, **dropout, bos_token_id=0, eos_token_id=0, use_cache=False)
+        inner = transformers.GPT2LMHeadModel(config)
+    else:
+        sizes = {"hidden_size": 192, "num_hidden_layers": 6, "num_attention_heads": 3}
+        sizes |= {"intermediate_size": 768, "image_size": 64, "patch_size": 8, "num_labels": 10}
+        inner = transformers.ViTForImageClassification(transformers.ViTConfig(**sizes))
+
+    class Logits(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, inputs: Any) -> Any:
+            return self.inner(inputs).logits
+
+    return Logits()
 
 
 def _review_classifier(*, by_opacus: bool) -> Any:

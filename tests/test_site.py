@@ -2,6 +2,7 @@
 """The site: it builds without a warning, and holds every page."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -39,3 +40,20 @@ def test_the_site_loads_nothing_from_the_network(site):
         text = page.read_text(encoding="utf-8")
         assert 'src="http' not in text, page
         assert '<link rel="stylesheet" href="http' not in text, page
+
+
+def test_the_glossary_has_an_entry_for_every_word_of_the_design():
+    design = (ROOT / "DESIGN.md").read_text(encoding="utf-8")
+    table = design.split("| word | meaning, everywhere |")[1].split("\n\n")[0]
+    words = re.findall(r"^\| ([^|]*[a-z][^|]*) \|", table, re.MULTILINE)
+    glossary = (ROOT / "docs" / "reference" / "glossary.md").read_text(encoding="utf-8")
+    terms = plain(re.findall(r"^(.+)\n: ", glossary, re.MULTILINE))
+    assert len(words) > 10
+    assert plain(words) - terms == set(), (
+        "words of DESIGN.md that docs/reference/glossary.md does not explain"
+    )
+
+
+def plain(entries):
+    """The words of entries such as "`prob`, `log_prob`", without marks."""
+    return {word.strip(" `").replace("_", " ").lower() for entry in entries for word in entry.split(",")}

@@ -22,6 +22,7 @@ from ggdp_paper.figures.pate_accuracy import published_votes
 CONFIG: dict[str, dict[str, Any]] = {
     "mnist": {"queries": 640, "threshold": 200, "check_std": 150, "std": 40, "delta": 1e-5},
     "svhn": {"queries": 8500, "threshold": 300, "check_std": 200, "std": 40, "delta": 1e-6},
+    "adult": {"queries": 1500, "threshold": 300, "check_std": 200, "std": 40, "delta": 1e-5},
 }
 
 

@@ -84,7 +84,7 @@ class ParameterError(ValueError):
 
 
 class NotPoissonError(RuntimeError):
-    """A step was asked for on examples that did not come from the plan's own loader."""
+    """A training step was asked for on examples that did not come from the private data loader."""
 
 
 class CheckpointError(ValueError):
@@ -96,7 +96,7 @@ class OtherProcessError(RuntimeError):
 
 
 class RefusedEventError(ValueError):
-    """An event has no equal here; `event` is the innermost one that has none."""
+    """An event of another library has no exact equal in ggdp; `event` is the innermost such one."""
 
     def __init__(self, event: object, reason: str) -> None:
         super().__init__(reason)

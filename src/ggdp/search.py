@@ -308,3 +308,32 @@ def _fits(planned: Callable[[int], float], seen: list[tuple[float, float]]) -> C
 def _crossing(low: int, at_low: float, high: int, at_high: float) -> float:
     """Where the chord of two finite values is zero, in log k."""
     return float(low * math.exp(at_low / (at_low - at_high) * math.log(high / low)))
+
+
+def lowest_between(
+    seen: dict[float, float], best: float, ends: tuple[float, float], reach: float
+) -> tuple[float, float]:
+    """Where to look next, and by how much the value may be less there.
+
+    It is the bottom of the parabola through the lowest place and its two neighbours, or the two next ones on
+    one side where there is none on the other, but never further than `reach` from what was seen.
+    """
+    places = sorted(seen)
+    number = places.index(best)
+    first = min(max(number - 1, 0), len(places) - 3)
+    (a, b, c) = places[first : first + 3]
+    left, right = max(a - reach, ends[0]), min(c + reach, ends[1])
+    if number not in (0, len(places) - 1):
+        left, right = a, c
+    bend = ((seen[c] - seen[b]) / (c - b) - (seen[b] - seen[a]) / (b - a)) / (c - a)
+    if not math.isfinite(bend):
+        # beside the best no noise meets the target: half-way towards there
+        sides = [x for x in places[max(number - 1, 0) : number + 2] if math.isinf(seen[x])]
+        return 0.5 * (best + (sides or [best])[-1]), math.inf
+    tilt = (seen[b] - seen[a]) / (b - a) - bend * (a + b)
+    if bend > 0.0:
+        aim = min(max(-0.5 * tilt / bend, left), right)
+    else:
+        aim = left if best == places[0] else right if best == places[-1] else 0.5 * (left + right)
+    there = seen[a] + (aim - a) * (tilt + bend * (aim + a))
+    return aim, seen[best] - there

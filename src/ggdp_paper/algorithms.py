@@ -3,142 +3,35 @@
 
 | paper | here | in the library |
 |---|---|---|
-| Proposition 1, the losses X and Y | `PrivacyLoss` | `ggdp.loss_sampler` draws them |
-| Algorithm 4, SGG | `sampled_release` | `ggdp.PoissonSampled`, `ggdp.release` |
+| Proposition 1, the losses X and Y | | `ggdp.PrivacyLoss`; `ggdp.loss_sampler` draws them |
+| Algorithm 1, GG | | `ggdp.release(AdditiveNoise(...), value)` |
+| Algorithm 2, GGNMax | | `ggdp.noisy_argmax` |
+| Algorithm 3, beta-DP-SGD | | `ggdp.torch.make_private` |
+| Algorithm 4, SGG | | `ggdp.release(PoissonSampled(...), records, query)` |
 | Algorithm 5, sample | `sample` | `ggdp.monte_carlo_epsilon` has a histogram of its own |
 | Algorithm 6, SampledComposePRV | `sampled_compose` | `ggdp.monte_carlo_epsilon`, one loss many times |
 | Theorem 6, eta and tau as printed | `printed_error` | `ggdp.MonteCarloEstimate.eta` and `.tau`, repaired |
+| Algorithm 7, the sigma solver | `sigma_solver` | `ggdp.calibrate_scale(..., tolerance=)` |
 
-The others have names of their own: Algorithm 1 is `ggdp.release`, Algorithm 2 `ggdp.noisy_argmax`,
-Algorithm 3 `ggdp.torch.make_private`, Algorithm 7 `ggdp.calibrate_scale`. No number computed here is a
-guarantee: for one, ask `ggdp.epsilon`.
+No number computed here is a guarantee, but for that of `sigma_solver`: for one, ask `ggdp.epsilon`.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from ggdp import AdditiveNoise, Adjacency, Estimate, PoissonSampled, SecureGenerator, arguments, release
-from ggdp import secure_generator as new_secure_generator
+from ggdp import AdditiveNoise, Estimate, GeneralizedGaussian, arguments
+from ggdp import epsilon as epsilon_of
 from ggdp.accounting.loss_histogram import LossSampler, draw
-from ggdp.accounting.steps import steps_of
 from ggdp.numerics import Array
-from ggdp.privacy_loss.hockey_stick import log_masses, thresholds
-from ggdp.privacy_loss.shift_pair import ShiftPair
 from ggdp.search import arithmetic, halve
 
 _MOST_POINTS = 1 << 24
 _MOST_ROUNDS = 100  # of drawing, until enough losses lie in [-L, L]
-_CAUTION = (
-    2.0**-52
-)  # by which the rate that is drawn is below the one that is accounted for: more than rounding
 _CAVEAT = "made of sampled losses; the error bound of the paper's Theorem 6 says nothing at usual sizes"
-
-
-@dataclass(frozen=True)
-class PrivacyLoss:
-    """The laws of the paper's privacy loss random variables, for one release of a number.
-
-    The loss is log P/Q, where P is the law of the output with the record in question and Q the law without it
-    (direction REMOVE; ADD exchanges the two, REPLACE has another record in Q). Y is the loss of an output
-    drawn from P, X that of one drawn from Q. (The paper exchanges the names P and Q.) Values are floats,
-    right to about twelve digits, and not certified.
-
-    Attributes:
-        mechanism: noise on a number, Poisson-sampled or not.
-        direction: REMOVE, ADD or REPLACE.
-
-    >>> from ggdp import Gaussian
-    >>> loss = PrivacyLoss(AdditiveNoise(Gaussian(std=1.0)))
-    >>> round(float(loss.y_cdf(0.5)), 12), round(float(loss.x_cdf(-0.5)), 12)
-    (0.5, 0.5)
-    """
-
-    mechanism: AdditiveNoise | PoissonSampled
-    direction: Adjacency = Adjacency.REMOVE
-    _pair: ShiftPair = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        arguments.one_of("direction", self.direction, (Adjacency.REMOVE, Adjacency.ADD, Adjacency.REPLACE))
-        parts = steps_of(self.mechanism, self.direction).pairs()[0]
-        if len(parts) != 1 or parts[0][1] != 1:
-            raise ValueError(f"mechanism must be one release of a number, got {self.mechanism!r}")
-        object.__setattr__(self, "_pair", parts[0][0])
-
-    def y_sf(self, t: ArrayLike) -> Array:
-        """P(Y > t)."""
-        return self._beyond(t)[0]
-
-    def x_sf(self, t: ArrayLike) -> Array:
-        """P(X > t)."""
-        return self._beyond(t)[1]
-
-    def y_cdf(self, t: ArrayLike) -> Array:
-        """P(Y <= t)."""
-        return 1.0 - self.y_sf(t)
-
-    def x_cdf(self, t: ArrayLike) -> Array:
-        """P(X <= t)."""
-        return 1.0 - self.x_sf(t)
-
-    def y_pdf(self, t: ArrayLike) -> Array:
-        """The density of Y at t. Laplace noise has atoms besides, at the smallest and at the largest loss."""
-        return np.exp(np.asarray(t, dtype=np.float64)) * self.x_pdf(t)
-
-    def x_pdf(self, t: ArrayLike) -> Array:
-        """The density of X at t, which is e^-t times that of Y."""
-        t, pair = np.asarray(t, dtype=np.float64), self._pair
-        z, _ = thresholds(pair, np.atleast_1d(t))
-        inside = np.isfinite(z)
-        safe = np.where(inside, z, 0.0)
-        log_density = -(np.abs(safe) ** pair.beta) - pair.log_normalizer + pair.log_mixture(safe, pair.down)
-        slope = pair.loss_slope(safe)
-        with np.errstate(divide="ignore"):
-            density = np.where(inside & (slope > 0.0), np.exp(log_density) / slope, 0.0)
-        return np.asarray(density.reshape(t.shape))
-
-    def _beyond(self, t: ArrayLike) -> tuple[Array, Array]:
-        t = np.asarray(t, dtype=np.float64)
-        z, _ = thresholds(self._pair, np.atleast_1d(t))
-        log_p, log_q, _ = log_masses(self._pair, np.where(np.isfinite(z), z, 0.0))
-        ends = np.where(z == np.inf, 0.0, 1.0)
-        p, q = (np.where(np.isfinite(z), np.exp(mass), ends).reshape(t.shape) for mass in (log_p, log_q))
-        return np.asarray(p), np.asarray(q)
-
-
-def sampled_release(
-    mechanism: PoissonSampled,
-    records: Sequence[Any],
-    query: Callable[[list[Any]], Any],
-    *,
-    rng: np.random.Generator | SecureGenerator | None = None,
-) -> Any:
-    """Algorithm 4, SGG: sample records at the mechanism's rate, release the query of the sample.
-
-    Sample and noise come from one mechanism, so that what is drawn and what `ggdp.epsilon(mechanism)`
-    accounts for cannot disagree. The sample itself must stay secret.
-
-    Args:
-        mechanism: Poisson-sampled noise.
-        records: the data, one entry for each person.
-        query: from the list of sampled records to a number or vector. Adding or removing a record must not
-            move it by more than the mechanism's sensitivity; this is not checked.
-        rng: of the sample and the noise; a fresh secure generator if left out.
-    """
-    arguments.instance("mechanism", mechanism, PoissonSampled)
-    inner = mechanism.mechanism
-    arguments.instance("mechanism.mechanism", inner, AdditiveNoise)
-    assert isinstance(inner, AdditiveNoise)
-    source = new_secure_generator() if rng is None else rng
-    chance = 1.0 if mechanism.rate == 1.0 else mechanism.rate - _CAUTION
-    chosen = np.atleast_1d(source.random(len(records))) < chance
-    return release(
-        inner, query([record for record, taken in zip(records, chosen, strict=True) if taken]), rng=source
-    )
 
 
 @dataclass(frozen=True)
@@ -149,11 +42,13 @@ class SampledLoss:
         h: the spacing.
         shift: of all points, so that the mean is that of the sampled losses.
         masses: of the 2 m + 1 points, lowest first; their sum is one.
+        error: eta and tau of Theorem 6 as printed, where s and t were given.
     """
 
     h: float
     shift: float
     masses: Array
+    error: tuple[float, float] | None = None
 
     @property
     def points(self) -> Array:
@@ -222,6 +117,8 @@ def sampled_compose(
     L: float,
     h: float,
     *,
+    s: float | None = None,
+    t: float | None = None,
     rng: np.random.Generator,
 ) -> SampledLoss:
     """Algorithm 6, SampledComposePRV: the sum of k independent losses, each from its own sample.
@@ -231,10 +128,12 @@ def sampled_compose(
         n: half the number of losses drawn from each sampler.
         L: half the width of the grid. Sums are taken modulo the grid, as printed, so it must hold the sum.
         h: the width of a bin; L must be a multiple of it.
+        s: a parameter of Theorem 6, given together with t.
+        t: likewise.
         rng: a NumPy generator.
 
     Returns:
-        The composed law; its `delta` and `epsilon` are estimates.
+        The composed law; its `delta` and `epsilon` are estimates, its `error` what Theorem 6 says of them.
 
     >>> from ggdp import Composed, Gaussian, Laplace, epsilon, loss_sampler
     >>> steps = [AdditiveNoise(Gaussian(std=3.0)), AdditiveNoise(Laplace(4.0))]
@@ -246,7 +145,9 @@ def sampled_compose(
     """
     if not losses:
         raise ValueError("losses must hold at least one sampler, got none")
-    m = _half_count(L, h)
+    if (s is None) is not (t is None):
+        raise ValueError(f"s and t must be given together, or neither, got s={s!r} and t={t!r}")
+    m, k = _half_count(L, h), 0
     transform: Array | Any = 1.0
     shift = 0.0
     for entry in losses:
@@ -254,10 +155,11 @@ def sampled_compose(
         times = arguments.whole("times", times, least=1)
         law = sample(sampler, n, L, h, rng=rng)
         transform = transform * np.fft.rfft(np.fft.ifftshift(law.masses)) ** times
-        shift += times * law.shift
+        shift, k = shift + times * law.shift, k + times
     masses = np.fft.fftshift(np.fft.irfft(transform, 2 * m + 1))
     masses = np.maximum(masses, 0.0)
-    return SampledLoss(h, shift, masses / masses.sum())
+    error = None if s is None or t is None else printed_error(k=k, n=n, L=L, h=h, s=s, t=t)
+    return SampledLoss(h, shift, masses / masses.sum(), error)
 
 
 def printed_error(*, k: int, n: int, L: float, h: float, s: float, t: float) -> tuple[float, float]:
@@ -267,11 +169,53 @@ def printed_error(*, k: int, n: int, L: float, h: float, s: float, t: float) -> 
     >>> eta > 100.0
     True
     """
+    s, t = arguments.real("s", s, above=0.0), arguments.real("t", t, above=0.0)
     root = math.sqrt(L / (n * h))
     eta = 4.0 * math.exp(-2.0 * s**2 / (k * h**2)) + 2.0 * k * (t + root)
     eta += 4.0 * k * math.exp(-n * t**2 / (2.0 * L**2)) + 8.0 * k * math.exp(-n * t**2 / 2.0)
     tau = s + k * (t + 2.0 * L * (0.5 * t + root)) + 2.0 * k * (0.5 * t + root)
     return eta, tau
+
+
+def sigma_solver(beta: float, epsilon: float, delta: float, tolerance: float) -> float:
+    """Algorithm 7, repaired: a sigma whose epsilon is at most `epsilon`, and below it by at most `tolerance`.
+
+    As printed it does not end: its first loop halves sigma while epsilon is too large, its second doubles
+    sigma while epsilon is too small, and its third tests a quantity that is never positive. Here the first
+    loop halves sigma while epsilon is small enough, the second doubles it while epsilon is too large, and the
+    third ends when epsilon is close. The accountant is the certified one, so that the answer is a guarantee
+    for one release of sensitivity 1. `ggdp.calibrate_scale` is faster, and takes runs of many releases.
+
+    Args:
+        beta: exponent of the noise.
+        epsilon: the target.
+        delta: the target.
+        tolerance: of epsilon; the paper's tau.
+
+    Returns:
+        sigma as a noise multiplier: the scale is sqrt(2) sigma.
+
+    >>> from ggdp import calibrate_scale
+    >>> exact = calibrate_scale(beta=1.5, epsilon=1.0, delta=1e-5).noise_multiplier
+    >>> 0.0 <= sigma_solver(1.5, 1.0, 1e-5, 1e-6) / exact - 1.0 < 1e-6
+    True
+    """
+    target = arguments.real("epsilon", epsilon, above=0.0)
+    tolerance = arguments.real("tolerance", tolerance, least=1e-9 * target)
+
+    def spent(sigma: float) -> float:
+        noise = GeneralizedGaussian.from_noise_multiplier(beta, sigma)
+        return epsilon_of(AdditiveNoise(noise), delta=delta).upper
+
+    low = high = 1.0
+    while spent(low) <= target:
+        low /= 2.0
+    while spent(high) > target:
+        high *= 2.0
+    while target - spent(high) > tolerance:
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if spent(middle) > target else (low, middle)
+    return high
 
 
 def _half_count(L: float, h: float) -> int:

@@ -129,7 +129,8 @@ def _data_digests(experiment: Experiment, place: Place, workers: Workers) -> dic
 
 
 def _needs(experiment: Experiment) -> str:
-    return f"a GPU and --data DIR, a folder with {' or '.join(experiment.folders)}"
+    data = " or ".join(experiment.folders) or " and ".join(experiment.files(experiment.config.settings))
+    return f"a GPU and --data DIR, a folder with {data}"
 
 
 def _read(experiment: Experiment, place: Place, *, why: str) -> dict[str, Any] | Skipped:

@@ -43,6 +43,7 @@ class RunSettings:
         averages: decays of running averages of the weights, to score too; the first, if any, is the score.
         patience: stop after so many epochs without a better score.
         physical_batch_size: most examples in memory at a time.
+        sampling: how batches are drawn; Poisson samples if left out.
     """
 
     beta: float
@@ -61,6 +62,7 @@ class RunSettings:
     averages: tuple[float, ...] = ()
     patience: int | None = None
     physical_batch_size: int | None = None
+    sampling: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +134,7 @@ def private_arguments(task: Task, settings: RunSettings, *, weights: torch.Gener
     """The arguments of `make_private` for a task: a fresh model, its optimizer, the data and the settings."""
     defaults = task.defaults
     model = task.build(weights).to(task.train.tensors[0].device)
-    sized = settings.rate is not None or settings.batch_size is not None
+    sized = settings.rate is not None or settings.batch_size is not None or ":" in (settings.sampling or "")
     timed = settings.steps is not None or settings.epochs is not None
     return {
         "model": model,
@@ -155,6 +157,7 @@ def private_arguments(task: Task, settings: RunSettings, *, weights: torch.Gener
         "alongside": [(mechanism, 1) for mechanism in task.charged],
         "views": task.views,
         "physical_batch_size": settings.physical_batch_size,
+        "sampling": settings.sampling,
     }
 
 

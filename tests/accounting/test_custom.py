@@ -20,6 +20,9 @@ from ggdp import (
     delta,
     epsilon,
 )
+from ggdp.accounting.engines.atoms import Enclosed
+from ggdp.accounting.engines.cells import CellComposition
+from ggdp.privacy_loss.cells import Atoms
 from ggdp.privacy_loss.custom import (
     DensityNoise,
     DensityPair,
@@ -331,3 +334,11 @@ def test_a_delta_too_small_for_any_transform_is_bounded_by_moments():
     largest = times * math.log(0.5001 / 0.4999)
     assert largest > 11.0
     assert 0.0 <= found.lower <= found.upper < 1e-200
+
+
+def test_between_the_largest_losses_of_the_two_pairs_delta_is_estimated_by_the_upper_one():
+    mass = np.array([0.5, 0.5])
+    above, below = (Atoms(np.array([-0.2, top]), mass, 0.0) for top in (1.0, 0.5))
+    found = CellComposition([Enclosed(above, below, 1)], ()).delta(0.7)
+    assert found.lower == 0.0
+    assert found.estimate == pytest.approx(-0.5 * math.expm1(-0.3), rel=1e-9)

@@ -19,9 +19,9 @@ from ggdp import (
 from ggdp.accounting import loss_histogram
 from ggdp.accounting.bounds import Bounds, Estimate
 from ggdp.accounting.loss_histogram import LossHistogram
+from ggdp.accounting.loss_law import loss_sampler
 from ggdp.accounting.monte_carlo import (
     FAILURE_PROB,
-    loss_sampler,
     monte_carlo_delta,
     monte_carlo_epsilon,
     printed_theorem,

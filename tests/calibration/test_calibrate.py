@@ -116,6 +116,22 @@ def test_a_single_release_is_sharp_to_nine_digits():
     assert found.noise.std == pytest.approx(float(smallest_std(1.0, 1e-6)), rel=2e-9)
 
 
+@pytest.mark.parametrize("steps", [1, 100])
+def test_a_scale_is_within_the_tolerance_asked_for_and_on_the_private_side(steps):
+    best = calibrate_scale(beta=1.5, epsilon=1.0, delta=1e-6, steps=steps).scale
+    for tolerance in (1e-4, 0.05):
+        found = calibrate_scale(beta=1.5, epsilon=1.0, delta=1e-6, steps=steps, tolerance=tolerance)
+        assert best <= found.scale * (1.0 + 1e-9)
+        assert found.scale <= best * (1.0 + 1.1 * tolerance)
+        assert found.achieved.upper <= 1.0
+        noise = {"beta": 1.5, "scale": found.scale / 2.0, "steps": steps, "epsilon": 1.0, "delta": 1e-6}
+        rate, least = calibrate_rate(**noise).rate, calibrate_rate(**noise, tolerance=tolerance).rate
+        assert least <= rate * (1.0 + 1e-9)
+        assert rate <= least * (1.0 + 1.1 * tolerance)
+    with pytest.raises(ValueError, match="tolerance must be a number in"):
+        calibrate_scale(beta=1.5, epsilon=1.0, delta=1e-6, tolerance=0.5)
+
+
 def test_a_training_run_returns_to_the_scale_it_was_accounted_for():
     step = PoissonSampled(AdditiveNoise(calibrate_scale(beta=1.5, epsilon=1, delta=1e-5).noise), 0.01)
     cost = epsilon(Composed(step, times=3000), delta=1e-6).estimate
@@ -244,15 +260,16 @@ def test_what_cannot_be_certified_is_not_taken_for_private(monkeypatch):
             assert asked.met_by(mechanism) is None
 
 
-def test_the_three_questions_take_the_same_arguments_in_the_same_order():
+def test_the_three_questions_take_the_same_arguments_in_the_same_order_and_one_finds_spherical_noise():
     taken = [
         list(inspect.signature(question).parameters)
         for question in (calibrate_scale, calibrate_rate, calibrate_steps)
     ]
     every = ["beta", "scale", "epsilon", "delta", "rate", "steps", "sensitivity", "norm", "dimension"]
-    every += ["shift", "adjacency", "alongside"]
-    for names, unknown in zip(taken, ("scale", "rate", "steps"), strict=True):
-        assert names == [name for name in every if name != unknown]
+    every += ["shift", "adjacency", "alongside", "tolerance", "spherical"]
+    unneeded = ({"scale"}, {"rate", "spherical"}, {"steps", "tolerance", "spherical"})
+    for names, left_out in zip(taken, unneeded, strict=True):
+        assert names == [name for name in every if name not in left_out]
 
 
 def test_an_estimate_has_a_type_of_its_own_and_says_that_it_is_one():

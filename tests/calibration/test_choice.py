@@ -12,8 +12,9 @@ from scipy import stats
 from ggdp import AdditiveNoise, Adjacency, GeneralizedGaussian, best_noise, calibrate_scale, epsilon
 from ggdp.calibration import NoiseSearch
 from ggdp.calibration.calibrate import NoiseProblem
-from ggdp.calibration.choice import _beta, _bottom, _place
+from ggdp.calibration.choice import _beta, _place
 from ggdp.calibration.target import Target
+from ggdp.search import lowest_between
 from oracle import exact, relative_error
 
 GRID = np.geomspace(1.0, 8.0, 200)
@@ -212,10 +213,10 @@ def test_where_some_exponents_need_more_noise_than_is_covered_the_best_of_the_ot
 @pytest.mark.parametrize("bottom", [-1.0, 0.0, 0.4, 2.0])
 def test_the_bottom_of_a_parabola_is_found_in_one_step_but_not_far_from_what_was_seen(bottom):
     seen = {x: 3.0 * (x - bottom) ** 2 + 1.0 for x in (-0.3, 0.0, 0.3)}
-    aim, gain = _bottom(seen, min(seen, key=seen.get), (-5.0, 5.0))
+    aim, gain = lowest_between(seen, min(seen, key=seen.get), (-5.0, 5.0), 0.45)
     assert aim == pytest.approx(min(max(bottom, -0.75), 0.75), abs=1e-9)
     assert gain == pytest.approx(min(seen.values()) - 3.0 * (aim - bottom) ** 2 - 1.0, abs=1e-9)
-    assert _bottom(seen, min(seen, key=seen.get), (-0.3, 0.3))[0] == pytest.approx(
+    assert lowest_between(seen, min(seen, key=seen.get), (-0.3, 0.3), 0.45)[0] == pytest.approx(
         min(max(bottom, -0.3), 0.3), abs=1e-9
     )
 

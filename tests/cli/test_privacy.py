@@ -159,6 +159,16 @@ def test_choose_holds_the_best_noise_of_each_number_of_steps_beside_the_exponent
         assert 0.9999 < one["epsilon"]["upper"] <= 1.0
 
 
+def test_choose_compares_spherical_noise_on_a_vector_in_l2_unless_independent_noise_is_asked_for(answer):
+    asked = "choose --epsilon 1 --delta 1e-6 --norm 2 --dimension 3 --points 2 --to-beta 2"
+    found = answer(asked)
+    other = answer(f"{asked} --noise independent")
+    ball = library_scale(beta=1.0, epsilon=1.0, delta=1e-6, norm=2, dimension=3, spherical=True)
+    assert found["best"]["std"] == pytest.approx(ball.noise.std, rel=1e-4)
+    assert found["best"]["std"] < 0.9 * other["best"]["std"]
+    assert found["gaussian"]["loss"] == pytest.approx(other["gaussian"]["loss"], rel=1e-4)
+
+
 def test_choose_tells_how_often_noise_is_beyond_each_threshold(answer):
     near, far = answer(
         "choose --epsilon 1.5 --delta 1e-5 --loss outside --threshold 2 --threshold 20 "
@@ -272,6 +282,26 @@ def test_a_picture_is_written_and_named_below_the_table_and_json_is_still_alone_
             "--level must be left out except with --loss interval",
         ),
         ("choose --epsilon 1 --delta 1e-6 --dimension 3", "norm must be a number in [1, inf]"),
+        (
+            "choose --epsilon 1 --delta 1e-6 --norm 2 --dimension 0",
+            "--dimension must be a whole number in [1, ",
+        ),
+        (
+            "choose --epsilon 1 --delta 1e-6 --norm 1 --dimension 3 --noise spherical",
+            "--norm must be 2 for spherical noise, got 1.0",
+        ),
+        (
+            "choose --epsilon 1 --delta 1e-6 --norm 2 --dimension 2000000 --noise spherical",
+            "--dimension must be a whole number in [1, 1000000], got 2000000",
+        ),
+        (
+            "choose --epsilon 1 --delta 1e-6 --norm 2 --dimension 3 --noise spherical --loss interval",
+            "--loss must be one of std, mean-absolute, got 'interval'",
+        ),
+        (
+            "choose --epsilon 1e-9 --delta 1e-9 --steps 100 --norm 2 --dimension 3",
+            "cannot be met by",
+        ),
         ("choose --epsilon 1 --delta 1e-6 --from-beta 3 --to-beta 2", "--from-beta must be below --to-beta"),
     ],
 )

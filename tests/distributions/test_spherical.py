@@ -19,6 +19,20 @@ GENERATORS = {
 }
 
 
+def torch_draws(noise, count, kind):
+    torch = pytest.importorskip("torch")
+    from ggdp.torch import sample
+    from ggdp.torch import secure_generator as torch_secure_generator
+
+    seeded = torch.Generator().manual_seed(12)
+    generator = torch_secure_generator(key=bytes(range(32))) if kind == "torch-secure" else seeded
+    dtype = torch.float64 if kind == "torch-secure" else torch.float32
+    return sample(noise, (count,), generator=generator, dtype=dtype).double().numpy()
+
+
+KINDS = [*GENERATORS, "torch", "torch-secure"]
+
+
 def radius_law(beta, dimension, scale):
     return stats.gengamma(dimension / beta, beta, scale=scale)
 
@@ -81,14 +95,18 @@ def draws():
     def drawn(beta, dimension, kind):
         if (beta, dimension, kind) not in made:
             noise = SphericalGeneralizedGaussian(beta, 1.7, dimension)
-            made[beta, dimension, kind] = noise.sample(20_000, rng=GENERATORS[kind]())
+            made[beta, dimension, kind] = (
+                noise.sample(20_000, rng=GENERATORS[kind]())
+                if kind in GENERATORS
+                else torch_draws(noise, 20_000, kind)
+            )
         return made[beta, dimension, kind]
 
     return drawn
 
 
 @every_law
-@pytest.mark.parametrize("kind", GENERATORS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_radii_are_accepted_as_their_law_and_rejected_as_a_near_one(beta, dimension, kind, draws):
     radius = np.linalg.norm(draws(beta, dimension, kind), axis=-1)
     assert stats.kstest(radius, radius_law(beta, dimension, 1.7).cdf).pvalue > LEVEL
@@ -97,7 +115,7 @@ def test_radii_are_accepted_as_their_law_and_rejected_as_a_near_one(beta, dimens
 
 
 @every_law
-@pytest.mark.parametrize("kind", GENERATORS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_directions_are_accepted_as_uniform_and_rejected_as_a_near_one(beta, dimension, kind, draws):
     vectors = draws(beta, dimension, kind)
     along = np.ones(dimension) / math.sqrt(dimension)

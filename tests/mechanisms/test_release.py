@@ -153,7 +153,7 @@ def test_what_cannot_be_released_is_refused_with_its_place(value, message):
 @pytest.mark.parametrize(
     ("mechanism", "message"),
     [
-        (PoissonSampled(MECHANISM, 0.1), "draw the sample of records yourself"),
+        (PoissonSampled(MECHANISM, 0.1), "query must be given for a PoissonSampled mechanism"),
         (Composed(MECHANISM, times=3), "call it once for each step"),
         (
             NOISE,
@@ -165,6 +165,55 @@ def test_what_cannot_be_released_is_refused_with_its_place(value, message):
 def test_release_adds_the_noise_of_one_step_only(mechanism, message):
     with pytest.raises(ValueError, match=message):
         release(mechanism, 1.0, rng=rng())
+
+
+RECORDS = {
+    "list": list(range(200)),
+    "range": range(200),
+    "rows": np.arange(400).reshape(200, 2),
+    "pandas": pd.DataFrame({"x": np.arange(200)}, index=np.arange(200, 0, -1)),
+    "pandas-series": pd.Series(np.arange(200)),
+    "polars": pl.DataFrame({"x": np.arange(200)}),
+}
+
+
+@pytest.mark.parametrize("records", RECORDS.values(), ids=RECORDS.keys())
+def test_a_sampled_release_asks_the_query_of_a_sample_of_the_same_kind(records):
+    seen = []
+    quiet = PoissonSampled(MECHANISM, 0.3)
+    release(quiet, records, lambda kept: float(len(seen.append(kept) or kept)), rng=rng())
+    assert type(seen[0]) is (list if isinstance(records, range) else type(records))
+    assert 30 < len(seen[0]) < 90
+    everybody = release(PoissonSampled(MECHANISM, 1.0), records, len, rng=rng())
+    assert everybody == pytest.approx(200.0, abs=1e-4)
+
+
+def test_a_sampled_release_has_the_rate_and_the_noise_that_are_accounted_for():
+    generator = rng()
+    counts = [release(PoissonSampled(MECHANISM, 0.3), range(200), len, rng=generator) for _ in range(400)]
+    assert np.mean(counts) == pytest.approx(60.0, abs=4.0 * math.sqrt(42.0 / 400.0))
+    assert np.std(counts) == pytest.approx(math.sqrt(42.0), rel=0.15)
+    loud = PoissonSampled(AdditiveNoise(GeneralizedGaussian(beta=2, scale=100.0)), 0.5)
+    noisy = [release(loud, range(10), len, rng=generator) for _ in range(400)]
+    assert np.std(noisy) == pytest.approx(100.0 / math.sqrt(2.0), rel=0.15)
+    assert release(loud, range(10), len) != release(loud, range(10), len)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "value", "query", "message"),
+    [
+        (PoissonSampled(MECHANISM, 0.1), [1], 3, "query must be given for a PoissonSampled mechanism"),
+        (PoissonSampled(MECHANISM, 0.1), 5.0, len, "value must hold the records, a sequence"),
+        (PoissonSampled(MECHANISM, 0.1), "people", len, "value must hold the records, a sequence"),
+        (PoissonSampled(MECHANISM, 0.1), np.array(5.0), len, "one in each row, got an array of a single"),
+        (MECHANISM, [1.0], len, "query must be left out unless the mechanism is PoissonSampled"),
+    ],
+)
+def test_a_sampled_release_is_refused_before_anything_is_drawn(mechanism, value, query, message):
+    generator = rng()
+    with pytest.raises(ValueError, match=message):
+        release(mechanism, value, query, rng=generator)
+    assert generator.random() == rng().random()
 
 
 def test_a_seed_is_no_generator():

@@ -15,11 +15,14 @@ from ggdp import (
     GeneralizedGaussian,
     Laplace,
     PoissonSampled,
+    PrivacyLoss,
     delta,
     epsilon,
     loss_sampler,
 )
-from ggdp_paper.algorithms import PrivacyLoss, printed_error, sample, sampled_compose, sampled_release
+from ggdp_paper.algorithms import printed_error, sample, sampled_compose, sigma_solver
+
+RNG = np.random.default_rng(11)
 
 
 @pytest.mark.parametrize("std", [0.7, 3.0])
@@ -63,20 +66,6 @@ def test_the_loss_of_laplace_noise_ends_in_atoms():
     assert inside == pytest.approx(0.5 - 0.5 * math.exp(-0.5), rel=1e-6)
 
 
-def test_a_sampled_release_has_the_rate_and_the_noise_of_its_mechanism():
-    rng = np.random.default_rng(5)
-    quiet = PoissonSampled(AdditiveNoise(Gaussian(std=1e-3)), 0.3)
-    counts = [sampled_release(quiet, range(200), len, rng=rng) for _ in range(300)]
-    assert np.mean(counts) == pytest.approx(60.0, abs=4.0 * math.sqrt(42.0 / 300.0))
-    assert np.std(counts) == pytest.approx(math.sqrt(42.0), rel=0.2)
-    loud = PoissonSampled(AdditiveNoise(Gaussian(std=100.0)), 1.0)
-    noisy = [sampled_release(loud, range(10), len, rng=rng) for _ in range(300)]
-    assert np.std(noisy) == pytest.approx(100.0, rel=0.2)
-    assert isinstance(sampled_release(quiet, [], len), float)
-    with pytest.raises(ValueError, match="mechanism must be of type PoissonSampled"):
-        sampled_release(quiet.mechanism, [1], len)
-
-
 def test_algorithm_5_keeps_mean_and_law_of_the_losses_also_where_the_shift_is_negative():
     loss = loss_sampler(AdditiveNoise(Gaussian(std=2.0)))  # N(0.125, 0.25)
     law = sample(loss, 200_000, 4.0, 0.05, rng=np.random.default_rng(7))
@@ -111,3 +100,16 @@ def test_the_printed_error_falls_with_the_samples_and_is_vacuous_at_the_size_of_
     few, many = (printed_error(k=1, n=n, L=10.0, h=0.1, s=0.5, t=1e-2) for n in (10**8, 10**12))
     assert many < few
     assert printed_error(k=1000, n=15_000_000, L=10.0, h=1e-4, s=0.1, t=1e-3)[0] > 100.0
+    losses = [loss_sampler(AdditiveNoise(Gaussian(std=1.0)))]
+    law = sampled_compose(losses, 1000, 8.0, 0.1, s=0.5, t=1e-2, rng=RNG)
+    assert law.error == printed_error(k=1, n=1000, L=8.0, h=0.1, s=0.5, t=1e-2)
+    with pytest.raises(ValueError, match="s and t must be given together"):
+        sampled_compose(losses, 1000, 8.0, 0.1, s=0.5, rng=RNG)
+
+
+@pytest.mark.parametrize(("beta", "target"), [(1.0, 0.25), (1.5, 4.0), (3.0, 1.0)])
+def test_algorithm_7_repaired_ends_within_its_tolerance_on_the_private_side(beta, target):
+    for tolerance in (0.1, 1e-4):
+        sigma = sigma_solver(beta, target, 1e-5, tolerance)
+        noise = GeneralizedGaussian.from_noise_multiplier(beta, sigma)
+        assert target - tolerance <= epsilon(AdditiveNoise(noise), delta=1e-5).upper <= target

@@ -180,6 +180,8 @@ def test_the_readme_quotes_the_record():
     rows = measured("table1_cifar10")["numbers"]["rows"]
     titles = {
         "ours, beta = 2, mirror images in training, five runs": "beta2-mirror",
+        "ours, beta = 1.66, mirror images in training, five runs": "beta1.66-mirror",
+        "ours, beta = 1.33, mirror images in training, five runs": "beta1.33-mirror",
         "ours, beta = 2": "beta2",
         "ours, beta = 1.66, clipped in l_2": "beta1.66-norm2",
         "ours, beta = 1.33, clipped in l_2": "beta1.33-norm2",

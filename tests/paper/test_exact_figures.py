@@ -1,14 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures 1, 2 and 5: numbers against closed forms, verdicts that follow the numbers both ways."""
+"""Figures 1, 2, 5 and the accountants: numbers against closed forms, verdicts that follow them both ways."""
 
 import copy
 import math
 
+import numpy as np
 import pytest
 from scipy import stats
 
+from ggdp import AdditiveNoise, Composed, GeneralizedGaussian, PoissonSampled, epsilon, renyi_divergence
 from ggdp_paper.experiment import Agreement
-from ggdp_paper.figures import densities, epsilon_by_sigma, tail_weight
+from ggdp_paper.figures import densities, epsilon_by_sigma, experiment_named, tail_weight
+from ggdp_paper.figures.accountants import (
+    mean_loss,
+    order_one_epsilon,
+    probabilistic_epsilon,
+    published_upper,
+)
 
 FIG1 = {"epsilon": 1.0, "delta": 1e-5, "betas": [1.0, 2.0, 4.0]}
 FIG2 = {
@@ -176,3 +184,45 @@ def test_every_axis_is_labelled_and_the_gaussian_is_named(module, settings, numb
         for axes in figure.axes:
             assert axes.get_xlabel()
             assert axes.get_ylabel()
+
+
+def test_the_published_accountant_is_right_where_its_bins_are_narrow_and_short_where_they_are_wide():
+    """The same sampled losses, in bins so narrow that half of one does not count, and as they come."""
+    settings = experiment_named("accountants").config.settings
+    run = {"beta": 1.0, "sigma": 3.0, "steps": 640, "delta": 1e-4, "num_samples": 1_000_000}
+    run |= {"rate": 512 / 32561, **settings["published"]}
+    noise = GeneralizedGaussian.from_noise_multiplier(1.0, 3.0)
+    truth = epsilon(Composed(PoissonSampled(AdditiveNoise(noise), run["rate"]), times=640), delta=1e-4)
+    wide, width = published_upper(**run, rng=np.random.default_rng(1))
+    narrow, less = published_upper(
+        **{**run, "tail": 0.5, "least_reach": 0.5, "samples_per_bin": 4}, rng=np.random.default_rng(1)
+    )
+    assert less < 0.01 * width
+    assert wide < truth.lower < narrow < truth.upper + 0.03
+
+
+def test_a_bound_of_order_one_alone_says_next_to_nothing_and_is_reached_by_two_outcomes():
+    found = order_one_epsilon(0.05, 1e-3)
+    assert 30.0 < found < 60.0
+    p, log_q = np.meshgrid(np.geomspace(1.001e-3, 0.9, 400), np.linspace(-60.0, -1e-3, 4000))
+    divergence = p * (np.log(p) - log_q) + (1.0 - p) * (np.log1p(-p) - np.log1p(-np.exp(log_q)))
+    allowed = (divergence <= 0.05) & (log_q < np.log(p))
+
+    def most(claimed):
+        return float(np.max((p - np.exp(claimed + log_q))[allowed]))
+
+    assert most(found) <= 1e-3
+    assert most(0.97 * found) > 1e-3
+
+
+def test_probabilistic_privacy_is_met_by_the_noise_it_speaks_of_and_exceeds_the_exact_epsilon():
+    for beta in (1.0, 2.0, 3.0):
+        noise = GeneralizedGaussian(beta, 3.0)
+        bound = probabilistic_epsilon(noise, 1, 1e-3)
+        z = stats.gennorm(beta, scale=3.0).rvs(200_000, random_state=3)
+        losses = (np.abs(z + 1.0) ** beta - np.abs(z) ** beta) / 3.0**beta
+        assert np.mean(losses > bound * (1.0 + 1e-12)) <= 1e-3
+        assert bound >= epsilon(AdditiveNoise(noise), delta=1e-3).lower
+    assert mean_loss(GeneralizedGaussian(3.0, 2.0)) == pytest.approx(
+        renyi_divergence(AdditiveNoise(GeneralizedGaussian(3.0, 2.0)), 1.0).upper, rel=1e-4
+    )

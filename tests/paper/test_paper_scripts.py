@@ -81,7 +81,7 @@ def test_a_figure_made_anew_has_the_numbers_that_are_expected(script, ggdp, tmp_
     assert script("check.py", tmp_path, "fig1") == (0, "fig1: 5 of 5 numbers as expected\n")
 
 
-@pytest.mark.parametrize("name", ["figure4_adult.py", "pate_confident.py", "pate_digits.py"])
+@pytest.mark.parametrize("name", ["figure4_adult.py", "pate_confident.py", "pate_digits.py", "pate_mnist.py"])
 def test_a_script_of_its_own_says_what_it_takes(script, name):
     code, told = script(name, "--help")
     assert code == 0

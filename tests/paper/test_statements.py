@@ -257,7 +257,7 @@ def test_utility_at_a_fixed_gap_depends_on_beta():
         for votes in (1, 200)
         for classes in (2, 25)
     }
-    expected = {(1, 2): 0.35, (1, 25): 0.59, (200, 2): 0.06, (200, 25): 0.11}
+    expected = {(1, 2): 0.34, (1, 25): 0.58, (200, 2): 0.06, (200, 25): 0.16}
     assert spreads == pytest.approx(expected, abs=0.01)
 
 
@@ -271,7 +271,7 @@ def test_the_best_beta_is_the_same_at_every_gap_for_one_vote_and_moves_for_many(
     for curve in curves(200):
         found = best(curve)
         moves[curve["classes"]] = max(moves[curve["classes"]], max(found) - min(found))
-    assert moves == {2: 1.25, 25: 0.25}
+    assert moves == {2: 1.5, 25: 0.5}
 
 
 def test_on_adult_curves_are_not_flatter_at_larger_sigma():

@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures 4 and 9 to 16: what is read off a sweep, with made-up accuracies; and real cells."""
 
+import json
+from pathlib import Path
+
+import numpy as np
 import pytest
+from scipy.io import savemat
 
 from ggdp_paper.experiment import Agreement
-from ggdp_paper.figures import fixed_settings, training_accuracy
-from ggdp_paper.figures.training_sweep import at_budget, best_rows, calibrated_cell, sweep_cells
+from ggdp_paper.figures import cifar_table, experiment_named, fixed_settings, training_accuracy
+from ggdp_paper.figures.training_sweep import at_budget, best_rows, calibrated_cell, runs_of, sweep_cells
 from ggdp_paper.record import measured
-from ggdp_paper.reproduce import Place, Skipped, reproduce
+from ggdp_paper.reproduce import Place, Skipped, missing_files, reproduce
 from ggdp_paper.workers import Workers
+
+RECORDS = Path(__file__).parents[2] / "papers" / "generalized_gaussian" / "records"
 
 SETTINGS = {
     "task": "digits",
@@ -185,3 +192,42 @@ def test_a_calibrated_cell_repeats_itself_and_another_repetition_differs():
     assert first["noise_multiplier"] == other["noise_multiplier"]
     assert 1.99 < first["epsilon"] <= 2.0
     assert first["steps"] == 24
+
+
+def test_the_panel_of_svhn_runs_from_its_published_files(tmp_path):
+    """Twelve made-up images on a CPU: the cells of the figure, from the files to an accuracy."""
+    rng = np.random.default_rng(4)
+    for name in ("train", "test"):
+        images = {"X": rng.integers(256, size=(32, 32, 3, 12), dtype=np.uint8), "y": np.arange(1, 13) % 10}
+        savemat(tmp_path / f"{name}_32x32.mat", images)
+    panel = experiment_named("fig4_svhn")
+    assert missing_files(panel.files(panel.config.settings), tmp_path) is None
+    assert "train_32x32.mat" in missing_files(panel.files(panel.config.settings), tmp_path / "elsewhere")
+    small = {"device": "cpu", "betas": [2.0], "noise_multipliers": [2.0], "epochs": 1, "batch_size": 4}
+    settings = {**panel.config.settings, **small, "repeats": 1}
+    results = [cell.result(tmp_path) for cell in panel.cells(settings)]
+    (run,) = runs_of(settings, results)
+    assert run["epsilons"][0] > 0.0
+    assert 0.0 <= run["repeats"][0][0] <= 1.0
+
+
+def test_noise_by_renyi_divergences_spends_what_its_configuration_says():
+    """The budgets of the runs are the epsilons that the accountants' figure computed, rounded."""
+    record = json.loads((RECORDS / "accountants.json").read_text())
+    rows = {row["epsilon"]: row for row in record["numbers"]["renyi_noise"]}
+    asked = experiment_named("table1_rdp").config.settings["calibrated"]
+    assert len(asked) == 6
+    for run in asked:
+        assert run["spends"] == pytest.approx(rows[run["epsilon"]][f"epsilon of {run['by']}"], abs=1e-4)
+
+
+def test_the_row_by_renyi_divergences_is_compared_with_the_table():
+    settings = experiment_named("table1_rdp").config.settings
+
+    def verdict(accuracy):
+        row = {"std": 0.001, "runs": 3, "accuracy": accuracy}
+        rows = [{**row, "epsilon": run["spends"]} for run in settings["calibrated"]]
+        return cifar_table.RENYI.findings(settings, {"rows": rows})["accountant"].agreement
+
+    assert verdict(0.5) == "agrees"
+    assert verdict(0.9) == "differs"

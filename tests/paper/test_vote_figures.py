@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from ggdp import calibrate_scale
 from ggdp_paper.experiment import Agreement
 from ggdp_paper.figures import hardmax, pate_accuracy
 
@@ -20,6 +21,7 @@ FIG3 = {
     ],
     "queries": {"mnist": 30},
     "trials": {"budget": 0, "count": 10, "others": [5]},
+    "grid": {"from": 0.01, "to": 7.0, "points": 200, "epsilons": [1.0, 4.0]},
     "data": {},
 }
 FIG7 = {
@@ -27,7 +29,13 @@ FIG7 = {
     "budgets": [{"votes": 1, "epsilons": [1.0], "betas": {"from": 1.0, "to": 2.0, "points": 2}}],
     "delta": 1e-5,
     "gaps": {"from": 0.001, "to": 0.1, "points": 30},
+    "area_to": 0.1,
     "histogram_seeds": [1, 2],
+    "grid": {
+        "epsilons": [4.0],
+        "betas": {"from": 1.0, "to": 3.0, "points": 3},
+        "sigmas": {"from": 0.01, "to": 7.0, "points": 200},
+    },
 }
 
 
@@ -95,6 +103,7 @@ def with_curves(*curves):
     return {
         "betas": smooth()[0].tolist(),
         "curves": [{"dataset": "mnist", "budget": budget, "accuracy": list(curve)} for curve in curves],
+        "grid": [{"dataset": "mnist", "epsilon": 1.0, "accuracy": list(curve)} for curve in curves],
     }
 
 
@@ -108,6 +117,23 @@ def test_the_drop_near_2_6_is_the_papers_only_where_it_is_there():
     assert verdict("dip", with_curves(values, elsewhere)) is Agreement.DIFFERS
     assert verdict("dip", with_curves(dip, step)) is Agreement.AGREES
     assert verdict("dip", with_curves(dip, values)) is Agreement.PARTLY
+    assert verdict("grid", with_curves(values, elsewhere)) is Agreement.DIFFERS
+    assert verdict("grid", with_curves(dip, step)) is Agreement.AGREES
+    ended = with_curves(dip, values)
+    ended["grid"][0]["accuracy"][-2:] = [None, None]
+    assert verdict("grid", ended) is Agreement.DIFFERS  # a curve with holes shows no drop
+    found = pate_accuracy.EXPERIMENT.findings(FIG3, ended)["grid"].found
+    assert "No sigma of the grid meets the budget from beta = 3.84 on" in found
+
+
+def test_noise_from_the_grid_is_the_next_one_up_and_missing_where_the_grid_ends(fig3):
+    loose, tight = fig3[1]["grid"][1], fig3[1]["grid"][0]
+    assert (loose["epsilon"], tight["epsilon"]) == (4.0, 1.0)
+    for beta, sigma in zip(fig3[1]["betas"], loose["sigmas"], strict=True):
+        exact = calibrate_scale(beta=beta, epsilon=4.0, delta=1e-5).noise_multiplier
+        assert exact <= sigma < exact + 6.99 / 199.0 + 1e-9
+    assert tight["sigmas"][-1] is tight["accuracy"][-1] is None  # 11.2 at beta = 4
+    assert tight["sigmas"][0] == pytest.approx(0.71, abs=0.04)
 
 
 def test_a_coarse_grid_cannot_tell_a_drop(fig3):
@@ -162,9 +188,11 @@ def test_histograms_of_many_classes_have_error_bars(fig7):
     assert min(fig7["curves"][1]["standard errors"]) > 0.0
 
 
-def area_curve(classes, *sets, bests, epsilon=1.0, betas=(1.0, 2.0, 3.0)):
-    """Made-up areas of some sets of histograms, and their best exponents."""
+def area_curve(classes, *sets, bests, epsilon=1.0, betas=(1.0, 2.0, 3.0), utilities=None):
+    """Made-up areas of some sets of histograms, their best exponents, and utilities [beta, gap]."""
     return {
+        "name": "made up",
+        "utilities": utilities or [[0.5, 0.6], [0.5, 0.7], [0.5, 0.6]],
         "classes": classes,
         "votes": 1,
         "epsilon": epsilon,
@@ -174,8 +202,16 @@ def area_curve(classes, *sets, bests, epsilon=1.0, betas=(1.0, 2.0, 3.0)):
     }
 
 
-def verdicts_on(*curves):
-    found = hardmax.EXPERIMENT.findings(FIG7, {"curves": list(curves)})
+def rounded_areas(early, late):
+    """Areas that rounding sigma has moved by so much at small and at large exponents."""
+    exact = [0.5, 0.5, 0.5, 0.5]
+    moved = [0.5 - early, 0.5 - early, 0.5 - late, None]
+    return {"classes": 2, "epsilon": 1.0, "betas": [1.0, 2.0, 3.0, 4.0], "exact": exact, "grid": moved}
+
+
+def verdicts_on(*curves, grid=(0.1, 0.2)):
+    numbers = {"curves": list(curves), "grid": [rounded_areas(*grid)]}
+    found = hardmax.EXPERIMENT.findings(FIG7, numbers)
     return {key: finding.agreement for key, finding in found.items()}
 
 
@@ -207,7 +243,26 @@ def test_figure_7_agrees_in_part_where_budgets_disagree():
         "many classes": Agreement.PARTLY,
         "laplace": Agreement.PARTLY,
         "more classes": Agreement.AGREES,
+        "fixed gap": Agreement.DIFFERS,
+        "same beta": Agreement.AGREES,
+        "jagged": Agreement.AGREES,
     }
+
+
+def test_verdicts_at_fixed_gaps_follow_the_utilities():
+    flat = area_curve(2, (0.6, 0.7, 0.6), bests=[2.0], utilities=[[0.5, 0.62], [0.52, 0.64], [0.51, 0.63]])
+    moving = area_curve(2, (0.6, 0.7, 0.6), bests=[2.0], utilities=[[0.5, 0.9], [0.7, 0.8], [0.8, 0.7]])
+    many = area_curve(25, (0.1, 0.3, 0.1), bests=[2.0])
+    agrees = verdicts_on(flat, many, grid=(0.2, 0.1))
+    assert [agrees[key] for key in ("fixed gap", "same beta", "jagged")] == ["agrees", "agrees", "differs"]
+    other = verdicts_on(moving, many)
+    assert [other[key] for key in ("fixed gap", "same beta")] == ["differs", "partly"]
+
+
+def test_areas_from_the_grid_are_those_of_more_noise(fig7):
+    for row in fig7["grid"]:
+        assert all(grid <= exact for grid, exact in zip(row["grid"], row["exact"], strict=True))
+        assert max(np.subtract(row["exact"], row["grid"])) > 0.0
 
 
 @pytest.mark.parametrize(
@@ -226,7 +281,7 @@ def test_the_gaussian_is_compared_with_laplace_noise_and_no_other(areas, betas, 
 def test_the_full_and_the_quick_grid_have_laplace_and_gaussian():
     for quick in (False, True):
         cells = hardmax.EXPERIMENT.cells(hardmax.EXPERIMENT.config.chosen(quick))
-        for grid in (cell.config["betas"] for cell in cells):
+        for grid in (cell.config["betas"] for cell in cells if "votes" in cell.config):
             assert {1.0, 2.0} <= set(np.linspace(grid["from"], grid["to"], grid["points"]).tolist())
 
 

@@ -7,6 +7,7 @@ exceeds a threshold, by SciPy's incomplete beta function. The cells use elliptic
 
 import doctest
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,11 +24,14 @@ from ggdp import (
     SphericalGeneralizedGaussian,
     SphericalNoise,
     account,
-    calibrate_family,
+    best_noise,
+    calibrate_scale,
     delta,
     epsilon,
 )
+from ggdp.calibration.target import Target
 from ggdp.privacy_loss import spherical
+from ggdp.privacy_loss.cells import Cells, replaced
 
 CASES = [(1.0, 2, 1.0), (1.5, 2, 0.8), (3.0, 3, 0.4), (1.5, 10, 1.2), (4.0, 100, 0.3)]
 every_case = pytest.mark.parametrize(("beta", "d", "length"), CASES)
@@ -169,14 +173,74 @@ def test_adding_and_removing_cost_the_same_without_sampling():
     assert add.width < 2e-4 * add.upper
 
 
-def test_replacing_a_record_is_moving_twice_as_far_and_refused_under_sampling():
-    step = noise(1.5, 2, 0.4)
-    far = noise(1.5, 2, 0.8)
+def test_replacing_a_record_is_moving_twice_as_far():
+    step, far = noise(1.5, 2, 0.4), noise(1.5, 2, 0.8)
     assert epsilon(step, delta=1e-6, adjacency=Adjacency.REPLACE) == epsilon(far, delta=1e-6)
-    with pytest.raises(
-        ValueError, match=r"rate must be 1 when a record of a SphericalNoise is replaced, got 0\.2"
+
+
+def test_replacing_a_sampled_record_costs_at_beta_two_what_it_costs_with_the_gaussian():
+    rate, times = 0.1, 10
+    gaussian = AdditiveNoise(Gaussian(std=1.0 / math.sqrt(2.0)), sensitivity=0.3)
+    spherical_noise = SphericalNoise(SphericalGeneralizedGaussian(2.0, 1.0, 10), sensitivity=0.3)
+    truth, found = (
+        epsilon(Composed(PoissonSampled(one, rate), times=times), delta=1e-6, adjacency=Adjacency.REPLACE)
+        for one in (gaussian, spherical_noise)
+    )
+    assert found.lower <= truth.lower
+    assert truth.upper <= found.upper <= truth.upper * (1.0 + 5e-4)
+
+
+def test_replacing_a_sampled_record_is_bounded_for_vectors_on_opposite_sides_and_at_an_angle():
+    """Monte Carlo of sup over sets: the sets where the first law exceeds e^eps times the second."""
+    rng = np.random.default_rng(17)
+    law = SphericalGeneralizedGaussian(1.2, 1.0, 2)
+    first, rate, e, runs = np.array([0.9, 0.0]), 0.4, 0.15, 200_000
+    bound = delta(PoissonSampled(SphericalNoise(law, 0.9), rate), epsilon=e, adjacency=Adjacency.REPLACE)
+    seen = []
+    for angle in (math.pi, 2.0, 1.0):
+        second = 0.9 * np.array([math.cos(angle), math.sin(angle)])
+        x = law.sample(runs, rng=rng) + first * (rng.random(runs) < rate)[:, None]
+        p, q = (
+            (1.0 - rate) * np.exp(law.logpdf(x)) + rate * np.exp(law.logpdf(x - to)) for to in (first, second)
+        )
+        gains = np.maximum(1.0 - math.exp(e) * q / p, 0.0)
+        seen.append(gains.mean())
+        assert gains.mean() <= bound.upper + 4.5 * gains.std() / math.sqrt(runs)
+    assert bound.lower <= seen[0] <= bound.upper * 1.01
+    assert seen[0] >= 0.9 * bound.upper  # the bound is close where the two lie on opposite sides
+    assert seen[0] > seen[1] > seen[2]
+
+
+def test_when_shifts_are_so_long_that_masses_underflow_replacing_a_sampled_record_still_costs_the_rate():
+    """Two outcomes told apart at once: the first record, if it takes part, is seen; so delta is the rate."""
+    sure, never = np.array([1.0, 0.0]), np.array([0.0, 1.0])
+    loss = np.array([800.0, -800.0])
+    for whole in (
+        Cells(sure, sure, never, never, loss, loss),
+        Cells(sure, sure, never, never, np.array([math.inf, -math.inf]), np.array([math.inf, -math.inf])),
     ):
-        epsilon(PoissonSampled(step, 0.2), delta=1e-6, adjacency=Adjacency.REPLACE)
+        pair = replaced(whole, 0.4)
+        for atoms in (pair.above(), pair.reversed.above()):
+            gains = (atoms.mass * np.maximum(-np.expm1(50.0 - atoms.loss), 0.0)).sum()
+            assert atoms.infinite + gains == pytest.approx(0.4, rel=1e-9)
+            assert atoms.infinite + gains >= 0.4
+            assert atoms.infinite + atoms.mass.sum() == pytest.approx(1.0, rel=1e-9)
+
+
+def test_a_sketch_is_close_to_the_cells():
+    mechanism = Composed(PoissonSampled(noise(1.5, 2, 0.8), 0.1), times=50)
+    found = epsilon(mechanism, delta=1e-6)
+    assert abs(Target(found.upper, 1e-6).estimated_excess(mechanism)) < 2e-3
+    assert Target(0.5 * found.upper, 1e-6).estimated_excess(mechanism) > 0.6
+
+
+@pytest.mark.parametrize(("beta", "d", "times"), [(8.0, 2, 5), (1.0, 10**6, 100), (2.0, 10**6, 100)])
+def test_a_sketch_answers_for_any_losses_and_grows_with_the_shift(beta, d, times):
+    target, lengths = Target(1.0, 1e-6), np.geomspace(1e-4, 1e3, 8) * math.sqrt(d) ** (2.0 / beta - 1.0)
+    shifts = [Composed(noise(beta, d, float(length)), times=times) for length in lengths]
+    found = [target.planned_excess(shift) for shift in shifts]
+    assert found == sorted(found)
+    assert found[0] < 0.0 < found[-1]
 
 
 def test_the_mass_of_a_rectangle_lies_inside_its_bounds():
@@ -215,13 +279,21 @@ def test_what_lies_outside_of_the_grid_has_no_more_mass_than_is_said(d):
     assert 0.0 in grid.angles
 
 
-def test_the_scale_is_calibrated_like_that_of_any_family():
-    def family(scale):
-        return SphericalNoise(SphericalGeneralizedGaussian(1.0, scale, 50))
-
-    found = calibrate_family(family, epsilon=1.0, delta=1e-6, between=(0.5, 1.0), relative=0.3)
-    assert 0.5 < found.value < 1.0  # less than the scale 1 that pure privacy would need
+def test_the_least_scale_is_certified_and_a_smaller_one_misses():
+    run = {"epsilon": 1.0, "delta": 1e-6, "norm": 2, "dimension": 10**4, "steps": 3, "rate": 0.3}
+    found = calibrate_scale(beta=1.5, spherical=True, adjacency=Adjacency.REMOVE, **run)
     assert found.achieved.upper <= 1.0
+    assert found.achieved == epsilon(found.mechanism, delta=1e-6, adjacency=Adjacency.REMOVE)
+    smaller = PoissonSampled(SphericalNoise(replace(found.noise, scale=0.998 * found.scale)), 0.3)
+    assert epsilon(Composed(smaller, times=3), delta=1e-6, adjacency=Adjacency.REMOVE).lower > 1.0
+
+
+def test_the_best_noise_for_a_vector_in_l2_is_spherical_and_beats_other_exponents():
+    best = best_noise(epsilon=1.0, delta=1e-6, steps=3, norm=2, dimension=5, betas=(1.0, 2.0))
+    assert isinstance(best.noise, SphericalGeneralizedGaussian)
+    assert best.calibrated.achieved.upper <= 1.0
+    assert 0.15 < best.less_than_gaussian < 0.16
+    assert best.less_than_laplace > 0.01
 
 
 def test_the_page_says_what_is_true():
@@ -247,6 +319,26 @@ def test_the_page_says_what_is_true():
         (
             lambda: AdditiveNoise(SphericalGeneralizedGaussian(1.0, 1.0, 2)),
             "noise must be of type GeneralizedGaussian, .* SphericalNoise takes",
+        ),
+        (
+            lambda: calibrate_scale(beta=1, epsilon=1, delta=1e-6, norm=1, dimension=3, spherical=True),
+            "norm must be 2 for spherical noise, got 1: .* take independent noise",
+        ),
+        (
+            lambda: calibrate_scale(beta=1, epsilon=1, delta=1e-6, norm=2, dimension=0, spherical=True),
+            r"dimension must be a whole number in \[1, 1000000\]",
+        ),
+        (
+            lambda: best_noise(epsilon=1, delta=1e-6, norm=2, dimension=0),
+            "dimension must be a whole number",
+        ),
+        (
+            lambda: best_noise(epsilon=1, delta=1e-6, norm=2, dimension=3, loss="interval", spherical=True),
+            "loss must be one of .*std",
+        ),
+        (
+            lambda: calibrate_scale(beta=1.5, epsilon=1e-9, delta=0.0, norm=2, dimension=3, spherical=True),
+            "delta must be positive for this mechanism, got 0",
         ),
         (
             lambda: epsilon(SphericalNoise(SphericalGeneralizedGaussian(2.0, 1e-9, 2)), delta=1e-6),

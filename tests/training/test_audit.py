@@ -19,8 +19,8 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from ggdp import GeneralizedGaussian
 from ggdp.torch import add_noise_, audit, check_noise, fit
+from ggdp.training import batch_draws
 from ggdp.training import optimizer as training_optimizer
-from ggdp.training import poisson_batches
 from ggdp.training import private as training_private
 from ggdp.training.audit import (
     one_run_guesses,
@@ -197,20 +197,18 @@ def twice_the_clip(monkeypatch):
 
 
 def twice_the_rate(monkeypatch):
-    right = poisson_batches.poisson_positions
-    monkeypatch.setattr(
-        poisson_batches, "poisson_positions", lambda n, rate, source: right(n, 2 * rate, source)
-    )
+    right = batch_draws.poisson_positions
+    monkeypatch.setattr(batch_draws, "poisson_positions", lambda n, rate, source: right(n, 2 * rate, source))
 
 
 def each_batch_twice(monkeypatch):
-    right, drawn = poisson_batches.poisson_positions, []
+    right, drawn = batch_draws.poisson_positions, []
 
     def again(*arguments):
         drawn.append(drawn[-1] if len(drawn) % 2 else right(*arguments))
         return drawn[-1]
 
-    monkeypatch.setattr(poisson_batches, "poisson_positions", again)
+    monkeypatch.setattr(batch_draws, "poisson_positions", again)
 
 
 FAULTS = [half_the_noise, twice_the_clip, twice_the_rate, each_batch_twice]

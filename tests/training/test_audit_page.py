@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/audit.md: its code runs, and the tests that it names exist."""
+"""docs/audit.md: what it names exists."""
 
 import re
 from pathlib import Path
@@ -8,12 +8,6 @@ from ggdp.training import audit, check_noise
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
-
-
-def test_the_block_runs_and_what_it_asserts_holds(capsys):
-    (block,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    exec(compile(block, "docs/audit.md", "exec"), {})
-    assert "<= epsilon <=" in capsys.readouterr().out
 
 
 def test_what_the_page_names_exists():

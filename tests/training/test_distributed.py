@@ -10,6 +10,7 @@ import pytest
 import torch
 from scipy import stats
 
+from training import sharded_runs
 from training.two_processes import everything
 
 
@@ -27,7 +28,7 @@ def outcomes(tmp_path_factory):
         timeout=300,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(2)]
+    return [torch.load(folder / f"{rank}.pt", weights_only=True) | {"folder": folder} for rank in range(2)]
 
 
 @pytest.mark.parametrize("run", ["plain", "wrapped"])
@@ -116,3 +117,62 @@ def test_a_run_of_two_processes_is_resumed_from_one_set_of_files(outcomes):
     assert [rows, files, recorded] == other
     assert (rows, recorded) == ([3, 6, 9], 9)
     assert files == ["checkpoint.pt", "ledger.json", "lock"]
+
+
+@pytest.mark.parametrize("name", sharded_runs.RUNS)
+def test_a_sharded_run_ends_where_one_process_does_with_the_same_epsilon(outcomes, name):
+    alone = sharded_runs.run(name, sharded=False)
+    for outcome in outcomes:
+        found = outcome["sharded"]["runs"][name]
+        assert found["epsilon"] == alone["epsilon"]
+        assert found["checks"] >= 1
+        for key, value in alone["model"].items():
+            torch.testing.assert_close(found["model"][key], value, rtol=1e-4, atol=1e-5)
+
+
+def test_noise_drawn_shard_by_shard_is_the_noise_of_one_process_element_by_element(outcomes):
+    alone = sharded_runs.noise_alone(sharded=False)
+    assert alone["0.weight"].numel() > 1 << 16 > alone["1.weight"].numel()  # both ways of drawing
+    for outcome in outcomes:
+        for name, value in alone.items():
+            assert torch.equal(outcome["sharded"]["noise"][name], value)
+
+
+def test_each_process_of_a_sharded_run_holds_half_of_everything_that_lasts(outcomes):
+    assert [outcome["sharded"]["memory"] for outcome in outcomes] == [0.5, 0.5]
+
+
+def test_an_error_in_one_process_of_a_sharded_run_ends_both_before_anything_is_recorded(outcomes):
+    (other, recorded), (own, also_recorded) = (outcome["sharded"]["error"] for outcome in outcomes)
+    assert own.startswith("NonFiniteGradientError: ")
+    assert other.startswith("OtherProcessError: process 1 could not go on, so no process does: NonFinite")
+    assert recorded == also_recorded == 0
+
+
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        ("one part alone", "UnsupportedModelError: parameter '1.weight' is whole while others are sharded"),
+        (
+            "after make_private",
+            "ParameterError: the model was sharded since make_private; nothing was released",
+        ),
+        ("columns", "fully_shard does if shard_placement_fn is left out"),
+        ("a stray use", "parameter used.weight was used other than by calling the module that holds it"),
+        ("parameters beside layers", "module (the model itself) (FSDPTokens) has no rule that works on a"),
+        ("average", "ValueError: average must be left out of a run whose model is sharded"),
+    ],
+)
+def test_sharding_that_cannot_be_checked_is_refused_with_the_way_out(outcomes, case, message):
+    for outcome in outcomes:
+        assert message in outcome["sharded"]["refusals"][case]
+
+
+def test_a_sharded_run_is_resumed_from_one_set_of_files_also_by_one_process(outcomes):
+    killed = [outcome["sharded"]["killed"] for outcome in outcomes]
+    saved, by_one = sharded_runs.resumed_by_one(outcomes[0]["folder"])
+    for name, value in saved.items():
+        assert torch.equal(value, killed[0][name])
+        assert torch.equal(value, killed[1][name])
+    assert [outcome["sharded"]["resumed"] for outcome in outcomes] == [([3, 6, 9], 9, 0)] * 2
+    assert by_one == ([3, 6, 9], 9, 0)

@@ -69,6 +69,14 @@ def test_patience_ends_the_run_and_the_best_model_is_kept():
     assert torch.equal(private.model[0].weight, kept[1])
 
 
+def test_declines_end_the_run_only_where_every_epoch_was_worse_than_the_one_before():
+    scores = iter([0.5, 0.9, 0.8, 0.85, 0.8, 0.7, 0.6])
+    report = fit(private_run(epochs=7), evaluate=lambda model: next(scores), declines=2, progress=False)
+    assert (report.stopped_by, report.last.epoch) == ("patience", 6)
+    with pytest.raises(ValueError, match="evaluate must be given with declines"):
+        fit(private_run(), declines=2, progress=False)
+
+
 def released_by(private):
     """A list that gets the noisy mean of every release from now on."""
     seen = []

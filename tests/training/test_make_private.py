@@ -16,7 +16,7 @@ from ggdp.errors import BudgetExceededError
 from ggdp.torch import add_noise_, make_private
 from ggdp.training import NonFiniteGradientError, NotPoissonError, ParameterError, UnsupportedModelError
 from ggdp.training import optimizer as training_optimizer
-from ggdp.training.poisson_batches import poisson_positions
+from ggdp.training.batch_draws import poisson_positions
 from ggdp.training.randomness import Randomness
 from training.models import blobs, generator, plain_parts, small_net
 

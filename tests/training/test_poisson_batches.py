@@ -20,8 +20,9 @@ from torch.utils.data import (
 
 from ggdp import secure_generator
 from ggdp.errors import NotPoissonError
+from ggdp.training.batch_draws import poisson_positions
 from ggdp.training.plan import plan_training
-from ggdp.training.poisson_batches import PoissonBatches, StepClock, check_loader, poisson_positions
+from ggdp.training.poisson_batches import PoissonBatches, StepClock, check_loader
 from ggdp.training.randomness import Randomness
 from training.models import blobs, generator
 

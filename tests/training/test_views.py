@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from ggdp.errors import SelfCheckError, UnsupportedModelError
 from ggdp.training import fit, make_private
-from ggdp.training.poisson_batches import poisson_positions
+from ggdp.training.batch_draws import poisson_positions
 from ggdp.training.randomness import Randomness
 from training.models import blobs, generator, small_net
 

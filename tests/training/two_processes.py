@@ -15,6 +15,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 from ggdp.training import accuracy_on, fit, make_private
+from training import sharded_runs
 from training.models import blobs, generator, small_net
 
 
@@ -201,6 +202,7 @@ def main(folder):
         "disagreements": disagreements(),
         "empty": empty_parts(),
         "resumed": resumed(folder),
+        "sharded": sharded_runs.everything(folder),
     }
     torch.save(outcome, folder / f"{dist.get_rank()}.pt")
     dist.barrier()

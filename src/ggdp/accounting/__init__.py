@@ -6,12 +6,8 @@ from ggdp.accounting.formats.dp_events import from_dp_event, to_dp_event
 from ggdp.accounting.formats.opacus_history import from_opacus_state_dict
 from ggdp.accounting.gdp import GaussianPrivacy
 from ggdp.accounting.ledger.accountant import Accountant, Budget
-from ggdp.accounting.monte_carlo import (
-    MonteCarloEstimate,
-    loss_sampler,
-    monte_carlo_delta,
-    monte_carlo_epsilon,
-)
+from ggdp.accounting.loss_law import PrivacyLoss, loss_sampler
+from ggdp.accounting.monte_carlo import MonteCarloEstimate, monte_carlo_delta, monte_carlo_epsilon
 from ggdp.accounting.profile import PrivacyProfile, account, delta, epsilon, privacy_curve
 from ggdp.accounting.risk import AttackSuccess, Risk, attack_success, gdp_mu, trade_off
 from ggdp.accounting.vectors.renyi import renyi_divergence
@@ -28,6 +24,7 @@ __all__ = [
     "Estimate",
     "GaussianPrivacy",
     "MonteCarloEstimate",
+    "PrivacyLoss",
     "PrivacyProfile",
     "Risk",
     "account",

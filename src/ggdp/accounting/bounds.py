@@ -35,14 +35,14 @@ class ErrorLedger:
 
 @dataclass(frozen=True)
 class Bounds:
-    """A certified sandwich: the truth lies in [lower, upper].
+    """A certified answer: the true number lies between `lower` and `upper`.
 
     Attributes:
         lower: no more than the truth.
         estimate: the best single value; not itself a guarantee. Publish `upper`.
         upper: no less than the truth.
-        method: which engine answered.
-        ledger: where the width comes from.
+        method: the name of the method that found the answer; the page on what is proved lists them.
+        ledger: the bounds on numerical errors that make up the width.
     """
 
     lower: float
@@ -64,7 +64,7 @@ class Bounds:
 
     @staticmethod
     def intersection(one: "Bounds", other: "Bounds") -> "Bounds":
-        """What two certified answers to the same question say together; the first one's words on a tie."""
+        """The bounds that hold if two certified answers to the same question both hold."""
         head = one if one.width <= other.width else other
         lower, upper = max(one.lower, other.lower), min(one.upper, other.upper)
         return Bounds(lower, min(max(head.estimate, lower), upper), upper, head.method, head.ledger)

@@ -24,8 +24,6 @@ import numpy as np
 from ggdp import arguments
 from ggdp.accounting.bounds import Estimate
 from ggdp.accounting.loss_histogram import LossHistogram, LossSampler, histogram, pilot_grid
-from ggdp.accounting.steps import steps_of
-from ggdp.mechanisms import AdditiveNoise, Adjacency, PoissonSampled
 from ggdp.numerics import Array
 from ggdp.search import arithmetic, geometric, halve
 
@@ -242,33 +240,6 @@ class MonteCarloEstimate(Estimate):
     num_samples: int = 0
     mesh: float = math.nan
     half_width: float = math.nan
-
-
-def loss_sampler(
-    mechanism: AdditiveNoise | PoissonSampled, direction: Adjacency = Adjacency.REMOVE
-) -> LossSampler:
-    """A sampler of the privacy loss of one release that the library knows; to try the sampled accountant on.
-
-    Raises:
-        ValueError: `direction` is not one direction, or the mechanism is not one scalar release.
-    """
-    arguments.one_of("direction", direction, (Adjacency.REMOVE, Adjacency.ADD, Adjacency.REPLACE))
-    inner = mechanism.mechanism if isinstance(mechanism, PoissonSampled) else mechanism
-    arguments.instance("mechanism", inner, AdditiveNoise)
-    parts = steps_of(mechanism, direction).pairs()[0]
-    if len(parts) != 1 or parts[0][1] != 1:
-        raise ValueError(f"mechanism must be one release of a number, got {mechanism!r}")
-    pair = parts[0][0]
-    assert isinstance(inner, AdditiveNoise)
-    noise, scale = inner.noise, inner.noise.scale
-
-    def sample(count: int, rng: np.random.Generator) -> Array:
-        z = np.asarray(noise.sample((count,), rng=rng), dtype=np.float64) / scale
-        if pair.up:
-            z += pair.up if pair.rate == 1.0 else pair.up * (rng.random(count) < pair.rate)
-        return pair.loss(z)
-
-    return sample
 
 
 def monte_carlo_epsilon(

@@ -12,7 +12,8 @@ from ggdp import arguments
 from ggdp.accounting.bounds import Bounds, Estimate
 from ggdp.accounting.engines.curve import MOST_EPSILON
 from ggdp.accounting.steps import Vote, steps_of
-from ggdp.accounting.vectors.routes import cost_of, one_coordinate_estimate, scanned_estimate
+from ggdp.accounting.two_ends import whole_cost
+from ggdp.accounting.vectors.routes import one_coordinate_estimate, scanned_estimate
 from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
 from ggdp.mechanisms import Adjacency, Mechanism
 
@@ -25,7 +26,7 @@ _METHODS = {"scanned": scanned_estimate, "one-coordinate": one_coordinate_estima
 
 
 def account(mechanism: Mechanism | Vote, *, adjacency: Adjacency | None = None) -> "PrivacyProfile":
-    """The privacy profile of a mechanism: all its pairs (epsilon, delta).
+    """Account for a mechanism: return its privacy profile, which holds all its pairs (epsilon, delta).
 
     Args:
         mechanism: what is released.
@@ -59,7 +60,7 @@ class PrivacyProfile:
     def __init__(self, mechanism: Mechanism | Vote, adjacency: Adjacency | None = None) -> None:
         self._mechanism = mechanism
         self._steps = steps_of(mechanism, adjacency)
-        self._cost = cost_of(self._steps)
+        self._cost = whole_cost(self._steps)
         self._pure = self._steps.pure_epsilon()
 
     def epsilon(self, *, delta: float | None = None, log_delta: float | None = None) -> Bounds:
@@ -119,7 +120,7 @@ class PrivacyProfile:
     def gaussian_shift(self) -> float | None:
         """By how many standard deviations the noise is moved, of Gaussian releases without sampling; None for
         any other mechanism."""
-        if self._steps.custom or not self._steps.have_worst_shifts:
+        if self._steps.custom or self._steps.below or self._steps.charge or not self._steps.have_worst_shifts:
             return None
         shifts = set()
         for parts in self._steps.pairs():

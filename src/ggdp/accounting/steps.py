@@ -11,6 +11,7 @@ Which datasets are neighbours is resolved here and nowhere else:
 - REPLACE of a sampled record compares the two laws with one record and with the other; the pair
   `ShiftPair(up=m, down=-m)` dominates (docs/adjacency.md).
 - A custom release is asked for the two laws of a replacement, and is then a step without sampling.
+- Batches other than Poisson samples become steps by `accounting.batches`; docs/batches.md has the proofs.
 """
 
 from collections.abc import Callable
@@ -22,9 +23,19 @@ from typing import Protocol, runtime_checkable
 from ggdp import arguments
 from ggdp.accounting.engines.atoms import Enclosed
 from ggdp.errors import NoDominatingPairError
-from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, CustomMechanism, Mechanism, PoissonSampled
+from ggdp.mechanisms import (
+    AdditiveNoise,
+    Adjacency,
+    Batched,
+    Composed,
+    CustomMechanism,
+    FixedSizeSampled,
+    Mechanism,
+    PoissonSampled,
+    TruncatedPoisson,
+)
 from ggdp.privacy_loss.cells import Cells
-from ggdp.privacy_loss.custom import LossCdf, Replaceable, cells_of
+from ggdp.privacy_loss.custom import LossCdf, Replaceable, cells_of, sketch_of
 from ggdp.privacy_loss.dominating import (
     MOST_TIMES,
     Parts,
@@ -56,6 +67,8 @@ class NoiseStep:
     noise: AdditiveNoise
     rate: float
     times: int
+    seen: Adjacency | None = None
+    """The direction it is seen from, whichever is asked for."""
 
     @property
     def worst_shift(self) -> WorstShift | None:
@@ -68,7 +81,7 @@ class NoiseStep:
         Raises:
             NoDominatingPairError: none are known.
         """
-        found = dominating_pairs(self.noise, self.rate, direction)
+        found = dominating_pairs(self.noise, self.rate, self.seen or direction)
         if found is None:
             raise NoDominatingPairError(
                 f"no single shift is known to be the worst for norm={self.noise.norm} and "
@@ -86,26 +99,55 @@ class CellStep:
     release: CustomMechanism
     rate: float
     times: int
+    seen: Adjacency | None = None
+    """The direction it is seen from, whichever is asked for."""
 
-    def enclosed(self, direction: Adjacency) -> Enclosed:
-        """The discrete pairs above and below the release in one direction."""
+    def enclosed(self, direction: Adjacency, *, sketched: bool = False) -> Enclosed:
+        """The discrete pairs above and below the release in one direction; `sketched` ones are cheap where
+        that is possible, and prove nothing.
+        """
+        direction = self.seen or direction
         if isinstance(self.release, LossCdf) and (direction is not Adjacency.REMOVE or self.rate < 1.0):
             raise ValueError(
                 "adjacency must be 'remove' and rate 1 for a loss known by its distribution function with "
                 f"the record alone, got {direction.value!r} and {self.rate:g}; give both laws as LossSurvival"
             )
-        cells = _cells(self.release).sampled(self.rate)
+        cells = (sketch_of if sketched else _cells)(self.release).sampled(self.rate)
         cells = cells.reversed if direction is Adjacency.ADD else cells
         return Enclosed(cells.above(), cells.below(), self.times)
 
 
+class EnclosedStep(Protocol):
+    """A release, or several, between two discrete pairs."""
+
+    @property
+    def times(self) -> int:
+        """How often."""
+        ...
+
+    def enclosed(self, direction: Adjacency) -> Enclosed:
+        """The discrete pairs above and below it in one direction."""
+        ...
+
+
 @dataclass(frozen=True)
 class Steps:
-    """A mechanism whose neighbours are resolved: steps, and the directions an adversary may look from."""
+    """A mechanism whose neighbours are resolved: steps, and the directions an adversary may look from.
+
+    Attributes:
+        noisy: steps with Generalized Gaussian noise.
+        custom: steps known by discrete pairs around them.
+        directions: those an adversary may look from.
+        below: where the steps only bound the mechanism from above, others that bound it from below.
+        charge: the probability, on either of two neighbours, that the mechanism does not do what the steps
+            say; it adds (1 + e^epsilon) times itself to delta.
+    """
 
     noisy: tuple[NoiseStep, ...]
-    custom: tuple[CellStep, ...]
+    custom: tuple[EnclosedStep, ...]
     directions: tuple[Adjacency, ...]
+    below: tuple["Steps", ...] = ()
+    charge: float = 0.0
 
     @property
     def have_worst_shifts(self) -> bool:
@@ -145,7 +187,7 @@ class Steps:
             if noise.noise.beta != 1.0 or noise.dimension != 1 or noise.shift or step.rate < 1.0:
                 return None
             total += step.times * Fraction(noise.sensitivity) / Fraction(noise.noise.scale)
-        return None if self.custom else total
+        return None if self.custom or self.below or self.charge else total
 
 
 def steps_of(mechanism: Mechanism | Vote, adjacency: Adjacency | None = None) -> Steps:
@@ -173,28 +215,37 @@ def steps_of(mechanism: Mechanism | Vote, adjacency: Adjacency | None = None) ->
     composed = mechanism if isinstance(mechanism, Composed) else Composed(mechanism)
     arguments.whole("times", sum(times for _, times in composed.parts), most=MOST_TIMES)
     noisy: list[NoiseStep] = []
-    custom: list[CellStep] = []
+    custom: list[EnclosedStep] = []
+    batched: list[tuple[Batched, int]] = []
     for step, times in composed.parts:
+        if isinstance(step, Batched):
+            batched.append((step, times))
+            continue
         release, rate = (step.mechanism, step.rate) if isinstance(step, PoissonSampled) else (step, 1.0)
         if isinstance(release, AdditiveNoise):
             check_covered(release, rate, adjacency)
-            noisy.append(NoiseStep(_resolved(release, rate, adjacency), rate, times))
+            noisy.append(NoiseStep(resolved(release, rate, adjacency), rate, times))
         else:
-            custom.append(_resolved_cells(release, rate, times, adjacency))
+            custom.append(resolved_cells(release, rate, times, adjacency))
     if adjacency is Adjacency.ADD_REMOVE:
         directions: tuple[Adjacency, ...] = (Adjacency.REMOVE, Adjacency.ADD)
     else:
         directions = (adjacency,)
-    return Steps(tuple(noisy), tuple(custom), directions)
+    plain = Steps(tuple(noisy), tuple(custom), directions)
+    if not batched:
+        return plain
+    from ggdp.accounting.batches import with_batches  # which needs the steps of plain releases
+
+    return with_batches(plain, batched, adjacency)
 
 
-def _resolved(release: AdditiveNoise, rate: float, adjacency: Adjacency) -> AdditiveNoise:
+def resolved(release: AdditiveNoise, rate: float, adjacency: Adjacency) -> AdditiveNoise:
     if adjacency is not Adjacency.REPLACE or rate < 1.0 or release.shift is not None:
         return release
     return replace(release, sensitivity=2.0 * release.sensitivity)
 
 
-def _resolved_cells(release: CustomMechanism, rate: float, times: int, adjacency: Adjacency) -> CellStep:
+def resolved_cells(release: CustomMechanism, rate: float, times: int, adjacency: Adjacency) -> CellStep:
     if adjacency is not Adjacency.REPLACE:
         return CellStep(release, rate, times)
     if not isinstance(release, Replaceable):

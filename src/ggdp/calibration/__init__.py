@@ -3,14 +3,14 @@
 
 from ggdp.calibration.calibrate import (
     Calibrated,
-    EstimatedScale,
+    CalibratedSpherical,
     calibrate_rate,
     calibrate_scale,
     calibrate_steps,
-    estimate_scale,
     run_of,
 )
 from ggdp.calibration.choice import BestNoise, NoiseSearch, WeighedNoise, best_noise
+from ggdp.calibration.estimate import EstimatedScale, estimate_scale
 from ggdp.calibration.family import CalibratedFamily, calibrate_family
 from ggdp.calibration.risk import CalibratedToRisk, RiskTarget, calibrate_scale_to_risk
 
@@ -18,6 +18,7 @@ __all__ = [
     "BestNoise",
     "Calibrated",
     "CalibratedFamily",
+    "CalibratedSpherical",
     "CalibratedToRisk",
     "EstimatedScale",
     "NoiseSearch",

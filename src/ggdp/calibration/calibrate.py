@@ -4,47 +4,43 @@
 A run is `steps` noisy steps, each on a Poisson sample of the records with probability `rate`.
 `calibrate_scale`, `calibrate_rate` and `calibrate_steps` take the same arguments under the same names, each
 without the one that it finds, and return a `Calibrated`. `calibration.family` searches the parameter of any
-mechanism; `estimate_scale` calibrates to an estimate, which guarantees nothing.
+mechanism; `calibration.estimate` calibrates to an estimate, which guarantees nothing.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast, overload
 
 from ggdp import arguments
-from ggdp.accounting import Bounds, Estimate
-from ggdp.accounting import epsilon as epsilon_of
+from ggdp.accounting import Bounds
 from ggdp.calibration.target import Start, Target, planned_start, solve
-from ggdp.distributions import GeneralizedGaussian
-from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
-from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, Mechanism, PoissonSampled
+from ggdp.distributions import GeneralizedGaussian, SphericalGeneralizedGaussian
+from ggdp.distributions.spherical import MOST_DIMENSION
+from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, Mechanism, PoissonSampled, SphericalNoise
 from ggdp.mechanisms.additive_noise import Shift, compressed
 from ggdp.mechanisms.composed import Part
 from ggdp.privacy_loss.dominating import MOST_TIMES, NOISE_MULTIPLIER, RATE
-from ggdp.search import Axis, CountAxis, LogAxis, geometric, halve
+from ggdp.privacy_loss.spherical import LENGTH
+from ggdp.search import Axis, CountAxis, LogAxis
 
-Method = Literal["scanned", "one-coordinate"]
+Step = AdditiveNoise | SphericalNoise
 
 _RESOLUTION = 4e-7  # relative spacing of the scales or rates tried
+_SPHERICAL_RESOLUTION = 1e-5  # of spherical noise, whose bounds are some 5e-5 wide
 _SINGLE_RESOLUTION = 1e-9  # one release has a closed form: questions are cheap and answers sharp
-_INSIDE = 1e-9  # how far from the ends of the range of noise multipliers to stay, against rounding
-_HALVINGS = 28  # of the range of noise multipliers, for an estimate
+_COARSEST = 0.1  # the largest tolerance that a caller may ask for
+INSIDE = 1e-9  # how far from the ends of the range of noise multipliers to stay, against rounding
 _COVERED = f"the noise multipliers covered, [{NOISE_MULTIPLIER.least:g}, {NOISE_MULTIPLIER.most:g}]"
 
 
 class NoisyRun:
     """What follows from a run's noisy step, sampling rate, number of steps and other releases."""
 
-    step: AdditiveNoise
+    step: Step
     rate: float
     steps: int
     alongside: tuple[Part, ...]
-
-    @property
-    def noise(self) -> GeneralizedGaussian:
-        """The noise of each step."""
-        return self.step.noise
 
     @property
     def beta(self) -> float:
@@ -69,7 +65,7 @@ class NoisyRun:
 
 @dataclass(frozen=True)
 class Calibrated(NoisyRun):
-    """A run of `steps` noisy steps, each on a Poisson sample with `rate`, that meets a target.
+    """The result of a calibration: a run of noisy steps on Poisson samples that meets a target.
 
     Attributes:
         step: the noisy step, before sampling.
@@ -77,9 +73,10 @@ class Calibrated(NoisyRun):
         steps: how many.
         delta: the target's.
         achieved: certified bounds of epsilon at `delta`; `achieved.upper` is at most the target.
-        sharp: whether the next less private setting (one step more, or 4e-7 less scale or more rate)
-            certifiably misses the target. False where the accountant's own bounds straddle the target there,
-            where there is no next one, or where it was not asked, as by `best_noise`.
+        sharp: whether the next less private setting (one step more, or less scale or more rate by the
+            tolerance, 4e-7 unless another was asked for) certifiably misses the target. False where the
+            accountant's own bounds straddle the target there, where there is no next one, or where it was not
+            asked, as by `best_noise`.
         alongside: other releases on the same data that the target covers too, as pairs (mechanism, times).
     """
 
@@ -91,27 +88,75 @@ class Calibrated(NoisyRun):
     sharp: bool
     alongside: tuple[Part, ...] = ()
 
+    @property
+    def noise(self) -> GeneralizedGaussian:
+        """The noise of each coordinate."""
+        return self.step.noise
+
 
 @dataclass(frozen=True)
-class EstimatedScale:
-    """A step whose epsilon is estimated, not certified, to meet a target.
+class CalibratedSpherical(NoisyRun):
+    """The same for spherical noise; the next setting tried has a scale smaller by 1e-5."""
 
-    It is a type of its own so that nothing takes it for a `Calibrated`.
-    """
-
-    step: AdditiveNoise
+    step: SphericalNoise
     rate: float
     steps: int
     delta: float
-    achieved: Estimate
+    achieved: Bounds
+    sharp: bool
+    alongside: tuple[Part, ...] = ()
+
+    @property
+    def noise(self) -> SphericalGeneralizedGaussian:
+        """The noise of the whole vector."""
+        return self.step.noise
 
 
-def run_of(step: AdditiveNoise, rate: float, steps: int, alongside: tuple[Part, ...] = ()) -> Mechanism:
+AnyCalibrated = Calibrated | CalibratedSpherical
+
+
+def run_of(step: Step, rate: float, steps: int, alongside: tuple[Part, ...] = ()) -> Mechanism:
     """The plainest description of a run: no sampling at rate 1, no composition of one step alone."""
     sampled = step if rate == 1.0 else PoissonSampled(step, rate)
     if alongside:
         return Composed([(sampled, steps), *alongside])
     return sampled if steps == 1 else Composed(sampled, times=steps)
+
+
+@overload
+def calibrate_scale(
+    *,
+    beta: float,
+    epsilon: float,
+    delta: float,
+    rate: float = 1.0,
+    steps: int = 1,
+    sensitivity: float = 1.0,
+    norm: float | str | None = None,
+    dimension: int | float = 1,
+    shift: Shift | None = None,
+    adjacency: Adjacency = Adjacency.ADD_REMOVE,
+    alongside: Sequence[Part] = (),
+    spherical: Literal[False] = False,
+) -> Calibrated: ...
+
+
+@overload
+def calibrate_scale(
+    *,
+    beta: float,
+    epsilon: float,
+    delta: float,
+    rate: float = 1.0,
+    steps: int = 1,
+    sensitivity: float = 1.0,
+    norm: float | str | None = None,
+    dimension: int | float = 1,
+    shift: Shift | None = None,
+    adjacency: Adjacency = Adjacency.ADD_REMOVE,
+    alongside: Sequence[Part] = (),
+    spherical: bool,
+) -> AnyCalibrated: ...
 
 
 def calibrate_scale(
@@ -127,7 +172,9 @@ def calibrate_scale(
     shift: Shift | None = None,
     adjacency: Adjacency = Adjacency.ADD_REMOVE,
     alongside: Sequence[Part] = (),
-) -> Calibrated:
+    tolerance: float | None = None,
+    spherical: bool = False,
+) -> AnyCalibrated:
     """The smallest scale of Generalized Gaussian noise for which a run is (epsilon, delta)-private.
 
     Args:
@@ -143,10 +190,15 @@ def calibrate_scale(
         adjacency: which datasets are neighbours.
         alongside: other releases on the same data that share the target, as pairs (mechanism, times): a
             normalisation before training, say. Their noise is what it is; the answer leaves room for them.
+        tolerance: how far above the smallest scale the answer may lie, as a part of it, in [1e-9, 0.1]. If
+            left out, 1e-9 for one step, 4e-7 for several and 1e-5 for spherical noise. The answer is on the
+            private side whatever it is; a large one is found sooner.
+        spherical: noise on the whole vector that depends on its Euclidean length alone, instead of
+            independent noise on its numbers; for a sensitivity in norm 2. See docs/spherical-noise.md.
 
     Guarantees:
         1. The certified upper bound of epsilon at `delta`, `achieved.upper`, is at most `epsilon`.
-        2. A scale smaller by 4e-7 relative was tried, and no bound certifies that it meets the target; where
+        2. A scale smaller by `tolerance` was tried, and no bound certifies that it meets the target; where
            `sharp` is true, a bound certifies that it does not.
 
     Raises:
@@ -156,9 +208,14 @@ def calibrate_scale(
     >>> found = calibrate_scale(beta=1.5, epsilon=2.0, delta=1e-6, rate=0.01, steps=5000)
     >>> round(found.scale, 5), found.achieved.upper <= 2.0, found.sharp
     (2.01607, True, True)
+    >>> ball = calibrate_scale(beta=1, epsilon=1.0, delta=1e-6, norm=2, dimension=50, spherical=True)
+    >>> round(ball.scale, 2), ball.achieved.upper <= 1.0  # pure privacy would need scale 1
+    (0.55, True)
     """
-    target = Target(epsilon, delta, adjacency)
-    shared = NoiseProblem(target, rate, steps, sensitivity, norm, dimension, shift, tuple(alongside))
+    target, others = Target(epsilon, delta, adjacency), tuple(alongside)
+    shared = NoiseProblem(
+        target, rate, steps, sensitivity, norm, dimension, shift, others, tolerance, spherical
+    )
     return shared.least_noise(beta)
 
 
@@ -178,8 +235,13 @@ class NoiseProblem:
     dimension: int | float = 1
     shift: Shift | None = None
     alongside: tuple[Part, ...] = ()
+    tolerance: float | None = None
+    spherical: bool = False
 
     def __post_init__(self) -> None:
+        _resolution(1, self.tolerance)
+        if self.spherical:
+            _check_spherical(self.norm, self.dimension, self.shift)
         object.__setattr__(self, "rate", _checked_rate(self.rate))
         object.__setattr__(self, "steps", arguments.whole("steps", self.steps))
         sensitivity = arguments.real("sensitivity", self.sensitivity, above=0.0)
@@ -188,10 +250,18 @@ class NoiseProblem:
     @property
     def axis(self) -> LogAxis:
         """The precisions searched, 1 / noise_multiplier for a unit shift."""
-        return precisions(_resolution(self.steps))
+        if self.spherical:
+            low, high = (math.sqrt(2.0) * end for end in (LENGTH.least, LENGTH.most))
+            resolution = max(_SPHERICAL_RESOLUTION, self.tolerance or 0.0)
+            return LogAxis(low * (1.0 + INSIDE), high * (1.0 - INSIDE), resolution)
+        return precisions(_resolution(self.steps, self.tolerance))
 
-    def step(self, beta: float, precision: float) -> AdditiveNoise:
+    def step(self, beta: float, precision: float) -> Step:
         """One noisy step."""
+        if self.spherical:
+            scale = math.sqrt(2.0) * self.sensitivity / precision
+            noise = SphericalGeneralizedGaussian(beta, scale, int(self.dimension))
+            return SphericalNoise(noise, self.sensitivity)
         return step_at(beta, precision, self.sensitivity, self.norm, self.dimension, self.shift)
 
     def mechanism(self, beta: float, precision: float) -> Mechanism:
@@ -202,18 +272,19 @@ class NoiseProblem:
         """About which precision the least noise of an exponent has; it proves nothing."""
         return planned_start(self.axis, lambda value: self.mechanism(beta, value), self.target)
 
-    def least_noise(self, beta: float, start: Start | None = None) -> Calibrated:
+    def least_noise(self, beta: float, start: Start | None = None) -> AnyCalibrated:
         """The answer of `calibrate_scale`, found sooner from a good start."""
 
         def at(precision: float) -> _Run:
             return self.step(beta, precision), self.rate, self.steps
 
-        return _least_private(self.axis, at, self.target, self.alongside, _SCALE, start)
+        ends = _SPHERICAL if self.spherical else _SCALE
+        return _least_private(self.axis, at, self.target, self.alongside, ends, start)
 
 
 def precisions(resolution: float) -> LogAxis:
     """All precisions sqrt(2) * sensitivity / scale that the accountant covers, for a unit shift."""
-    low, high = (1.0 + _INSIDE) / NOISE_MULTIPLIER.most, (1.0 - _INSIDE) / NOISE_MULTIPLIER.least
+    low, high = (1.0 + INSIDE) / NOISE_MULTIPLIER.most, (1.0 - INSIDE) / NOISE_MULTIPLIER.least
     return LogAxis(low, high, resolution)
 
 
@@ -228,7 +299,7 @@ def step_at(
     """The noisy step of a precision; it is that of the largest entry of a known shift."""
     largest = 1.0 if shift is None else max(abs(value) for value, _ in compressed(shift))
     scale = math.sqrt(2.0) * sensitivity * largest / precision
-    return _step(beta, scale, sensitivity, norm, dimension, shift)
+    return step_of(beta, scale, sensitivity, norm, dimension, shift)
 
 
 def calibrate_rate(
@@ -244,6 +315,7 @@ def calibrate_rate(
     shift: Shift | None = None,
     adjacency: Adjacency = Adjacency.ADD_REMOVE,
     alongside: Sequence[Part] = (),
+    tolerance: float | None = None,
 ) -> Calibrated:
     """The largest Poisson sampling rate for which a run is (epsilon, delta)-private.
 
@@ -259,10 +331,11 @@ def calibrate_rate(
         shift: what one record does to the value, where that is known.
         adjacency: which datasets are neighbours.
         alongside: other releases on the same data that share the target.
+        tolerance: how far below the largest rate the answer may lie, as a part of it.
 
     Guarantees:
         1. `achieved.upper`, the certified upper bound of epsilon at `rate`, is at most `epsilon`.
-        2. The rate is 1, or one larger by 4e-7 relative was tried, and no bound certifies that it meets the
+        2. The rate is 1, or one larger by `tolerance` was tried, and no bound certifies that it meets the
            target; where `sharp` is true, a bound certifies that it does not.
 
     Raises:
@@ -273,10 +346,10 @@ def calibrate_rate(
     (0.008747, True)
     """
     target = Target(epsilon, delta, adjacency)
-    step = _step(beta, scale, sensitivity, norm, dimension, shift)
+    step = step_of(beta, scale, sensitivity, norm, dimension, shift)
     steps = arguments.whole("steps", steps)
-    axis = LogAxis(RATE.least, RATE.most, _resolution(steps))
-    return _least_private(axis, lambda rate: (step, rate, steps), target, alongside, _RATE)
+    axis = LogAxis(RATE.least, RATE.most, _resolution(steps, tolerance))
+    return cast(Calibrated, _least_private(axis, lambda rate: (step, rate, steps), target, alongside, _RATE))
 
 
 def calibrate_steps(
@@ -321,59 +394,14 @@ def calibrate_steps(
     9980
     """
     target = Target(epsilon, delta, adjacency)
-    step, rate = _step(beta, scale, sensitivity, norm, dimension, shift), _checked_rate(rate)
+    step, rate = step_of(beta, scale, sensitivity, norm, dimension, shift), _checked_rate(rate)
     others = sum(times for _, times in Composed(alongside).parts) if alongside else 0
     axis = CountAxis(MOST_TIMES - others)
-    return _least_private(axis, lambda count: (step, rate, round(count)), target, alongside, _STEPS)
+    found = _least_private(axis, lambda count: (step, rate, round(count)), target, alongside, _STEPS)
+    return cast(Calibrated, found)
 
 
-def estimate_scale(
-    *,
-    beta: float,
-    epsilon: float,
-    delta: float,
-    rate: float = 1.0,
-    steps: int = 1,
-    sensitivity: float = 1.0,
-    norm: float | str | None = None,
-    dimension: int | float = 1,
-    adjacency: Adjacency = Adjacency.ADD_REMOVE,
-    method: Method,
-) -> EstimatedScale:
-    """The smallest scale for which an estimate of epsilon meets a target. It guarantees nothing.
-
-    The arguments are those of `calibrate_scale`, which certifies its answer, and `method`, the way to
-    estimate epsilon: "scanned" or "one-coordinate", as for `ggdp.epsilon`.
-
-    Raises:
-        ValueError: an argument is out of range, or no noise multiplier that the accountant covers is the
-            answer.
-    """
-    target = Target(epsilon, delta, adjacency)
-    estimates: dict[float, EstimatedScale] = {}
-
-    def is_met(multiplier: float) -> bool:
-        scale = math.sqrt(2.0) * multiplier * sensitivity
-        step = _step(beta, scale, sensitivity, norm, dimension)
-        run = run_of(step, rate, steps)
-        try:
-            found = epsilon_of(run, delta=target.delta, adjacency=target.adjacency, method=method)
-        except (EpsilonTooLargeError, CannotCertifyError):
-            return False
-        estimates[multiplier] = EstimatedScale(step, rate, steps, target.delta, found)
-        return found.value <= target.epsilon
-
-    low, high = NOISE_MULTIPLIER.least * (1.0 + _INSIDE), NOISE_MULTIPLIER.most * (1.0 - _INSIDE)
-    if not is_met(high):
-        raise ValueError(
-            f"{target} is not met by noise_multiplier={high:g}; take fewer steps, or a larger epsilon or "
-            "delta"
-        )
-    smallest, _ = halve(is_met, high, low, middle=geometric, halvings=_HALVINGS)
-    return estimates[smallest]
-
-
-_Run = tuple[AdditiveNoise, float, int]
+_Run = tuple[Step, float, int]
 """A step, its sampling rate, and how many of them."""
 
 
@@ -395,6 +423,13 @@ _SCALE = _Ends(
     f"{{target}} is met by all of {_COVERED}, so that the smallest scale is not known; ask for a smaller "
     f"epsilon or delta, or take noise_multiplier = {NOISE_MULTIPLIER.least:g}, whose epsilon is {{epsilon}}",
 )
+_SPHERICAL = _Ends(
+    f"{{target}} cannot be met by spherical noise of sensitivity / scale in [{LENGTH.least:g}, "
+    f"{LENGTH.most:g}], not even by the largest scale{{epsilon}}; take fewer steps, a smaller rate, or a "
+    "larger epsilon or delta",
+    f"{{target}} is met by all spherical noise of sensitivity / scale in [{LENGTH.least:g}, "
+    f"{LENGTH.most:g}], so that the smallest scale is not known; ask for a smaller epsilon or delta",
+)
 _RATE = _Ends(
     f"{{target}} is exceeded even at rate {RATE.least:g}, the smallest that the accountant covers; "
     "take more noise, fewer steps, or a larger epsilon or delta"
@@ -413,7 +448,7 @@ def _least_private(
     alongside: Sequence[Part],
     ends: _Ends,
     start: Start | None = None,
-) -> Calibrated:
+) -> AnyCalibrated:
     """The run furthest along the axis that meets the target together with what is released alongside."""
     others = tuple(alongside)
     target.check(run_of(*at(1.0), others))
@@ -424,11 +459,40 @@ def _least_private(
     if found.is_last and ends.too_loose:
         there = f"{found.achieved.upper:g}"
         raise ValueError(ends.too_loose.format(target=target, epsilon=there, value=found.value))
-    step, rate, steps = at(found.value)
-    return Calibrated(step, rate, steps, target.delta, found.achieved, found.sharp, others)
+    return calibrated(*at(found.value), target.delta, found.achieved, found.sharp, others)
 
 
-def _step(
+def calibrated(
+    step: Step,
+    rate: float,
+    steps: int,
+    delta: float,
+    achieved: Bounds,
+    sharp: bool,
+    alongside: tuple[Part, ...],
+) -> AnyCalibrated:
+    """The answer for a step of either kind."""
+    if isinstance(step, SphericalNoise):
+        return CalibratedSpherical(step, rate, steps, delta, achieved, sharp, alongside)
+    return Calibrated(step, rate, steps, delta, achieved, sharp, alongside)
+
+
+def _check_spherical(norm: float | str | None, dimension: int | float, shift: Shift | None) -> None:
+    """Refuse what spherical noise does not fit."""
+    if norm != 2:
+        raise ValueError(
+            f"norm must be 2 for spherical noise, got {norm!r}: it depends on the Euclidean length alone; "
+            "bound the l_2 norm of what a record does, or take independent noise"
+        )
+    if shift is not None:
+        raise ValueError(
+            "shift must be left out for spherical noise: only its length matters; give sensitivity"
+        )
+    hint = "independent noise is covered in more"
+    arguments.whole("dimension", cast(int, dimension), most=MOST_DIMENSION, hint=hint)
+
+
+def step_of(
     beta: float,
     scale: float,
     sensitivity: float,
@@ -436,6 +500,7 @@ def _step(
     dimension: int | float,
     shift: Shift | None = None,
 ) -> AdditiveNoise:
+    """A step with independent noise."""
     return AdditiveNoise(GeneralizedGaussian(beta, scale), sensitivity, norm, dimension, shift)
 
 
@@ -443,6 +508,8 @@ def _checked_rate(rate: float) -> float:
     return arguments.real("rate", rate, above=0.0, most=1.0)
 
 
-def _resolution(steps: int) -> float:
+def _resolution(steps: int, tolerance: float | None) -> float:
     """Relative spacing of the grid of scales or rates; the answer is this close to the best certifiable."""
+    if tolerance is not None:
+        return arguments.real("tolerance", tolerance, least=_SINGLE_RESOLUTION, most=_COARSEST)
     return _SINGLE_RESOLUTION if steps == 1 else _RESOLUTION

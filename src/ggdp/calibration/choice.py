@@ -12,40 +12,44 @@ search, and no proof.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from scipy.special import gammaln
 
 from ggdp import arguments
-from ggdp.calibration.calibrate import Calibrated, NoiseProblem, run_of
+from ggdp.calibration.calibrate import AnyCalibrated, NoiseProblem, calibrated, run_of
 from ggdp.calibration.target import Start, Target
-from ggdp.distributions import GeneralizedGaussian
+from ggdp.distributions import GeneralizedGaussian, SphericalGeneralizedGaussian
+from ggdp.distributions.spherical import MOST_DIMENSION
 from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
 from ggdp.mechanisms import Adjacency
 from ggdp.mechanisms.additive_noise import MATCHED, Shift
 from ggdp.mechanisms.composed import Part
 from ggdp.privacy_loss.dominating import BETA
+from ggdp.search import lowest_between
 
 LossName = Literal["std", "mean-absolute", "outside", "interval"]
-Loss = LossName | Callable[[GeneralizedGaussian], float]
+Noise = GeneralizedGaussian | SphericalGeneralizedGaussian
+Loss = LossName | Callable[[Any], float]
 LOSSES: tuple[LossName, ...] = ("std", "mean-absolute", "outside", "interval")
 
 LAPLACE, GAUSSIAN = 1.0, 2.0
+_SPHERICAL_LOSSES: tuple[LossName, ...] = ("std", "mean-absolute")  # that are known of spherical noise
 _NUM_PLANNED = 19  # exponents of the first scan
 _BELOW_ONE = 0.15  # exponents are spaced evenly in log(beta - 1 + this): close together near 1
 _STRIDE = 0.3  # between the three exponents of a first bracket, in that coordinate
-_FARTHEST = 1.5  # how far from them a fitted parabola is trusted, in strides
+_FARTHEST = 0.45  # how far from them a fitted parabola is trusted
 _MARGIN = 5e-6  # of a scale, above the estimated least, where one question is to certify
 _CLOSE = 1e-4  # a gain in log loss that is not worth another question
 _NOT_SEEN = 2e-5  # in log loss: what estimates cannot tell apart
 _TIE = 1e-4  # in log loss: Laplace or Gaussian noise this close to the best is the answer
 _STEEP = 0.05  # in log loss: more than that between neighbours, and a parabola is not trusted
-_MOST_ASKED = 14  # exponents in one valley
-_MOST_VALLEYS = 3
+_MOST_ASKED, _MOST_VALLEYS = 14, 3  # exponents in one valley, and valleys
 _DOUBT = 0.03  # of a scale: by how much a plan may well be off
+_MOST_CERTIFIED = 4  # questions before the least noise is searched for
 _NEAR = 2e-3  # of log(cost / budget): nearer to 0 the plan's slope is good enough
 _MOST_STEPS = 8  # towards it
 _LONGEST = 1.0  # such step, in the logarithm of the precision
@@ -60,7 +64,7 @@ class WeighedNoise:
         log_loss: logarithm of the loss, which does not underflow.
     """
 
-    calibrated: Calibrated
+    calibrated: AnyCalibrated
     log_loss: float
 
     @property
@@ -74,13 +78,13 @@ class WeighedNoise:
         return self.calibrated.scale
 
     @property
-    def noise(self) -> GeneralizedGaussian:
+    def noise(self) -> Noise:
         """The noise itself."""
         return self.calibrated.noise
 
     @property
     def loss(self) -> float:
-        """The loss; 0 where it is smaller than any double."""
+        """The loss; 0 where no double is so small."""
         return math.exp(self.log_loss)
 
 
@@ -103,12 +107,12 @@ class BestNoise(WeighedNoise):
 
     @property
     def laplace_loss(self) -> float:
-        """The loss of Laplace noise for the same target."""
+        """The loss of Laplace noise."""
         return math.exp(self.log_laplace_loss)
 
     @property
     def gaussian_loss(self) -> float:
-        """The loss of Gaussian noise for the same target."""
+        """The loss of Gaussian noise."""
         return math.exp(self.log_gaussian_loss)
 
     @property
@@ -138,8 +142,9 @@ def best_noise(
     threshold: float | None = None,
     level: float | None = None,
     betas: tuple[float, float] = (1.0, 8.0),
+    spherical: bool | None = None,
 ) -> BestNoise:
-    """The exponent and the scale whose noise hurts least, among those that are (epsilon, delta)-private.
+    """Find the noise with the smallest loss among those for which a run is (epsilon, delta)-private.
 
     Args:
         epsilon: the target of all steps together, as in `calibrate_scale`; so are delta to alongside.
@@ -147,28 +152,30 @@ def best_noise(
         rate: Poisson sampling probability of each step.
         steps: how many releases share the target.
         sensitivity: most one record moves a step's value.
-        norm: in which the sensitivity of a vector is measured, a number. A vector needs one, because a norm
-            that follows beta would compare noises for different promises.
+        norm: in which the sensitivity of a vector is measured: a number, for a vector.
         dimension: of a step's value.
         shift: what one record does to the value, where that is known.
         adjacency: which datasets are neighbours.
         alongside: other releases on the same data that share the target.
-        loss: what hurts. "std", the standard deviation of the noise; "mean-absolute", the mean of |noise|;
-            "outside", P(|noise| > threshold); "interval", the width of the interval around 0 that holds
-            the noise with probability `level`; or a function of the noise that returns a number >= 0.
+        loss: what is to be small. "std", the standard deviation of the noise; "mean-absolute", the mean of
+            |noise|; "outside", P(|noise| > threshold); "interval", the width of the interval around 0 that
+            holds the noise with probability `level`; or a function of the noise that returns a number >= 0.
         threshold: for "outside", > 0, in the unit of the sensitivity.
         level: for "interval", in (0, 1); 0.95 if left out.
         betas: the exponents to choose from, from the first to the second, inside [1, 32].
+        spherical: choose among noises that depend on a vector's Euclidean length alone (True), or among
+            those that are independent on every number (False). Left out, it is True for a vector in norm 2
+            unless the loss is "outside", "interval" or a function (docs/map.md says why). "Laplace" then is
+            the spherical noise of beta = 1; beta = 2 is the Gaussian in both families.
 
     Guarantees:
         1. The noise is certified: `calibrated.achieved.upper` is at most `epsilon`.
 
-    The search plans with the saddle-point method and asks the accountant about the exponents that matter. In
-    random settings its loss was never more than 0.1% above the least of 200 exponents
-    (benchmarks/best_noise.py). Where Laplace or Gaussian noise is within 0.01% of the best, it is the answer.
+    In random settings the loss was never more than 0.1% above the least of 200 exponents
+    (benchmarks/best_noise.py). Laplace or Gaussian noise within 0.01% of the best is the answer.
 
     Raises:
-        ValueError: an argument is out of range, or no noise that the accountant covers meets the target.
+        ValueError: an argument is out of range, or no noise covered meets the target.
 
     >>> best = best_noise(steps=10, epsilon=1.0, delta=1e-6)
     >>> round(best.beta, 1), round(best.loss, 2)
@@ -176,30 +183,33 @@ def best_noise(
     >>> round(best.laplace_loss, 2), round(best.gaussian_loss, 2)
     (14.13, 13.36)
     """
-    target = Target(epsilon, delta, adjacency)
-    problem = NoiseProblem(target, rate, steps, sensitivity, norm, dimension, shift, tuple(alongside))
+    target, others = Target(epsilon, delta, adjacency), tuple(alongside)
+    problem = NoiseProblem(target, rate, steps, sensitivity, norm, dimension, shift, others)
+    problem = replace(problem, spherical=suits_spherical(problem, loss) if spherical is None else spherical)
     return NoiseSearch(problem, loss, threshold=threshold, level=level).best(betas)
 
 
 def _check_comparable(problem: NoiseProblem) -> None:
     """Refuse a norm that depends on beta: the sensitivity would mean something else for each exponent."""
-    is_vector = problem.shift is None and problem.dimension > 1
-    if problem.norm == MATCHED or (problem.norm is None and is_vector):
+    if problem.norm == MATCHED or (problem.norm is None and problem.shift is None and problem.dimension > 1):
         raise ValueError(
             f"norm must be a number in [1, inf] to compare exponents on a vector, got {problem.norm!r}: it "
             "would be another norm for every beta; give the norm in which the sensitivity is known"
         )
 
 
+def suits_spherical(problem: NoiseProblem, loss: Loss) -> bool:
+    """Whether spherical noise is chosen from unless told otherwise."""
+    vector = problem.shift is None and 1 < problem.dimension <= MOST_DIMENSION
+    return vector and problem.norm == 2 and loss in _SPHERICAL_LOSSES
+
+
 def _saved(log_loss: float, other: float) -> float:
-    if log_loss == other or abs(log_loss - other) < _NOT_SEEN:
-        return 0.0
-    return -math.expm1(log_loss - other)
+    close = log_loss == other or abs(log_loss - other) < _NOT_SEEN
+    return 0.0 if close else -math.expm1(log_loss - other)
 
 
-def _log_loss(
-    loss: Loss, threshold: float | None, level: float | None
-) -> Callable[[GeneralizedGaussian], float]:
+def _log_loss(loss: Loss, threshold: float | None, level: float | None) -> Callable[[Any], float]:
     """The logarithm of a loss as a function of the noise; its arguments are checked here."""
     if not callable(loss):
         arguments.one_of("loss", loss, LOSSES, hint="or give a function of the noise")
@@ -223,8 +233,14 @@ def _log(number: float) -> float:
     return math.log(number) if number > 0.0 else -math.inf
 
 
-def _log_mean_absolute(noise: GeneralizedGaussian) -> float:
-    """E|X| = scale * Gamma(2/beta) / Gamma(1/beta)."""
+def _log_mean_absolute(noise: Noise) -> float:
+    """E|X| = scale * Gamma(2/beta) / Gamma(1/beta); of a coordinate of spherical noise, the mean length times
+    the mean of a coordinate of a direction.
+    """
+    if isinstance(noise, SphericalGeneralizedGaussian):
+        d = noise.dimension
+        share = gammaln(0.5 * d) - gammaln(0.5 * (d + 1)) - 0.5 * math.log(math.pi)
+        return math.log(noise.radius_moment(1.0)) + float(share)
     ratio = gammaln(2.0 / noise.beta) - gammaln(1.0 / noise.beta)
     return math.log(noise.scale) + float(ratio)
 
@@ -251,10 +267,14 @@ class NoiseSearch:
         self.problem = problem
         self._log_loss = _log_loss(loss, threshold, level)
         _check_comparable(problem)
+        if problem.spherical and not callable(loss):
+            hint = "or give a function of the noise, or take independent noise"
+            arguments.one_of("loss", loss, _SPHERICAL_LOSSES, hint=hint)
         problem.target.check(problem.mechanism(GAUSSIAN, 1.0))
+        self._gaussian = replace(problem, spherical=False)
         self._planned: dict[float, Start | None] = {}
         self._found: dict[float, Start | None] = {}
-        self._calibrated: dict[float, Calibrated] = {}
+        self._calibrated: dict[float, AnyCalibrated] = {}
 
     def with_loss(
         self, loss: Loss, *, threshold: float | None = None, level: float | None = None
@@ -264,14 +284,18 @@ class NoiseSearch:
         other._planned, other._found, other._calibrated = self._planned, self._found, self._calibrated
         return other
 
+    def _problem(self, beta: float) -> NoiseProblem:
+        """The problem, with independent noise where that is the same: its bounds are closer."""
+        return self._gaussian if beta == GAUSSIAN else self.problem
+
     def best(self, betas: tuple[float, float]) -> BestNoise:
         """The best exponent in an interval, beside the two classics."""
         low, high = self._ends(betas)
         classics = [classic for classic in (LAPLACE, GAUSSIAN) if low <= classic <= high]
         asked = set(classics)
         for valley in self._valleys(low, high):
-            if (plan := self._plan(valley)) and plan.log_value >= math.log(self.problem.axis.high):
-                self.problem.least_noise(valley)  # refuses a target that all noise covered meets
+            if (plan := self._plan(valley)) and plan.log_value >= math.log(self._problem(valley).axis.high):
+                self._problem(valley).least_noise(valley)  # refuses a target that all noise covered meets
             asked |= self._descend(valley, low, high)
         beta = min(sorted(asked), key=self._value)
         for classic in classics:
@@ -291,10 +315,9 @@ class NoiseSearch:
         """
         if beta not in self._calibrated:
             self._value(beta)
-            if (found := self._certified_above(beta)) is not None:
-                self._calibrated[beta] = found
         if beta not in self._calibrated:
-            self._calibrated[beta] = self.problem.least_noise(beta, self._found[beta])
+            close = self._certified_above(beta)
+            self._calibrated[beta] = close or self._problem(beta).least_noise(beta, self._found[beta])
         found = self._calibrated[beta]
         return WeighedNoise(found, self._log_loss(found.noise))
 
@@ -319,8 +342,8 @@ class NoiseSearch:
     def _loss_at(self, beta: float, start: Start | None, stretch: float = 1.0) -> float:
         if start is None:
             return math.inf
-        noise = self.problem.step(beta, math.exp(start.log_value)).noise
-        return self._log_loss(GeneralizedGaussian(beta, stretch * noise.scale))
+        noise = self._problem(beta).step(beta, math.exp(start.log_value)).noise
+        return self._log_loss(replace(noise, scale=stretch * noise.scale))
 
     def _felt(self, beta: float, start: Start) -> float:
         """By how much the margin of a scale raises the log loss."""
@@ -354,12 +377,13 @@ class NoiseSearch:
     def _plan_inside(self, beta: float) -> Start | None:
         """The plan, None where it fails or asks clearly for more noise than is covered."""
         try:
-            found = self.problem.planned(beta)
+            found = self._problem(beta).planned(beta)
         except (ValueError, ArithmeticError):
             return None
-        if found.log_value < math.log(self.problem.axis.low) - _DOUBT:
+        axis = self._problem(beta).axis
+        if found.log_value < math.log(axis.low) - _DOUBT:
             return None
-        return Start(min(found.log_value, math.log(self.problem.axis.high)), found.slope)
+        return Start(min(found.log_value, math.log(axis.high)), found.slope)
 
     @cached_property
     def _has_plan(self) -> bool:
@@ -370,13 +394,14 @@ class NoiseSearch:
         start = self._plan(beta)
         if start is None:
             return self._calibrated_border(beta)
-        slope, target, axis = start.slope, self.problem.target, self.problem.axis
+        problem = self._problem(beta)
+        slope, target, axis = start.slope, problem.target, problem.axis
         ends = (math.log(axis.low), math.log(axis.high))
         at = min(max(start.log_value + self._offset(beta), ends[0]), ends[1])
         last: tuple[float, float] | None = None
         for _ in range(_MOST_STEPS):
             try:
-                excess = target.estimated_excess(self.problem.mechanism(beta, math.exp(at)))
+                excess = target.estimated_excess(problem.mechanism(beta, math.exp(at)))
             except (EpsilonTooLargeError, CannotCertifyError):
                 break
             if not math.isfinite(excess):
@@ -402,27 +427,30 @@ class NoiseSearch:
 
     def _calibrated_border(self, beta: float) -> Start | None:
         try:
-            found = self._calibrated[beta] = self.problem.least_noise(beta)
+            found = self._calibrated[beta] = self._problem(beta).least_noise(beta)
         except (ValueError, CannotCertifyError):
             return None
-        unit = self.problem.step(beta, 1.0).noise.scale
+        unit = self._problem(beta).step(beta, 1.0).noise.scale
         return Start(math.log(unit / found.scale), 1.0)
 
-    def _certified_above(self, beta: float) -> Calibrated | None:
-        """Noise a little above the least, certified by one question; None where that fails, or where so
-        little more noise is felt, as by P(|noise| > t) far out.
+    def _certified_above(self, beta: float) -> AnyCalibrated | None:
+        """Noise a little above the least, certified by one or a few questions; None where that fails, or
+        where so little more noise is felt, as by P(|noise| > t) far out.
         """
-        start, problem = self._found.get(beta), self.problem
+        start, problem = self._found.get(beta), self._problem(beta)
         if start is None or self._felt(beta, start) > _CLOSE:
             return None
-        step = problem.step(beta, math.exp(start.log_value) * (1.0 - _MARGIN))
-        mechanism = run_of(step, problem.rate, problem.steps, problem.alongside)
-        verdict = problem.target.judge(mechanism)
-        if verdict.at_most > 0.0:
-            return None
-        achieved = problem.target.achieved(mechanism, verdict)
-        target, others = problem.target, problem.alongside
-        return Calibrated(step, problem.rate, problem.steps, target.delta, achieved, False, others)
+        at = start.log_value - _MARGIN
+        for _ in range(_MOST_CERTIFIED if problem.spherical else 1):
+            step = problem.step(beta, math.exp(at))
+            mechanism = run_of(step, problem.rate, problem.steps, problem.alongside)
+            verdict = problem.target.judge(mechanism)
+            if verdict.at_most <= 0.0:
+                run = step, problem.rate, problem.steps, problem.target.delta
+                achieved = problem.target.achieved(mechanism, verdict)
+                return calibrated(*run, achieved, False, problem.alongside)
+            at -= min(1.1 * verdict.at_most / start.slope, _DOUBT) + _MARGIN
+        return None
 
     # The bottom of a valley.
 
@@ -439,7 +467,7 @@ class NoiseSearch:
             best = min(seen, key=lambda x: seen[x])
             if math.isinf(seen[best]):
                 break
-            aim, gain = _bottom(seen, best, ends)
+            aim, gain = lowest_between(seen, best, ends, _FARTHEST)
             places = sorted(seen)
             number = places.index(best)
             steep = [x for x in places[max(number - 1, 0) : number + 2] if seen[x] > seen[best] + _STEEP]
@@ -470,30 +498,3 @@ def _beta(place: float) -> float:
 def _rounded(place: float) -> float:
     """The exponent at a place, to three decimals."""
     return round(_beta(place), 3)
-
-
-def _bottom(seen: dict[float, float], best: float, ends: tuple[float, float]) -> tuple[float, float]:
-    """Where to look next, and by how much the value may be less there.
-
-    It is the bottom of the parabola through the lowest place and its two neighbours, or the two next ones on
-    one side where there is none on the other, but never far from what was seen.
-    """
-    places = sorted(seen)
-    number = places.index(best)
-    first = min(max(number - 1, 0), len(places) - 3)
-    (a, b, c) = places[first : first + 3]
-    left, right = max(a - _FARTHEST * _STRIDE, ends[0]), min(c + _FARTHEST * _STRIDE, ends[1])
-    if number not in (0, len(places) - 1):
-        left, right = a, c
-    bend = ((seen[c] - seen[b]) / (c - b) - (seen[b] - seen[a]) / (b - a)) / (c - a)
-    if not math.isfinite(bend):
-        # beside the best no noise meets the target: half-way towards there
-        sides = [x for x in places[max(number - 1, 0) : number + 2] if math.isinf(seen[x])]
-        return 0.5 * (best + (sides or [best])[-1]), math.inf
-    tilt = (seen[b] - seen[a]) / (b - a) - bend * (a + b)
-    if bend > 0.0:
-        aim = min(max(-0.5 * tilt / bend, left), right)
-    else:
-        aim = left if best == places[0] else right if best == places[-1] else 0.5 * (left + right)
-    there = seen[a] + (aim - a) * (tilt + bend * (aim + a))
-    return aim, seen[best] - there

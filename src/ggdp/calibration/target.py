@@ -16,19 +16,24 @@ from ggdp.accounting import Bounds
 from ggdp.accounting import delta as delta_of
 from ggdp.accounting import epsilon as epsilon_of
 from ggdp.accounting.engines import contour, lattice
+from ggdp.accounting.engines.atoms import Enclosed, grid_above, origin_of, plan_of, span_of
+from ggdp.accounting.engines.cells import CellComposition
 from ggdp.accounting.engines.curve import MOST_EPSILON, crossing
 from ggdp.accounting.engines.pairs import Engine, PairComposition
 from ggdp.accounting.engines.tilt import Parts, TiltPlan, planned_epsilon, saddle_for_log_delta
 from ggdp.accounting.profile import checked_delta
-from ggdp.accounting.steps import steps_of
+from ggdp.accounting.steps import CellStep, Steps, steps_of
 from ggdp.accounting.vectors.explicit_shifts import one_coordinate
 from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
-from ggdp.mechanisms import Adjacency, Composed, Mechanism
+from ggdp.mechanisms import Adjacency, Composed, Mechanism, PoissonSampled, SphericalNoise
 from ggdp.search import Axis, LogAxis, border
 
 _JUST_ABOVE = 5e-324
 _PLAN_RESOLUTION = 1e-3
 _ROUGH = 1e-3  # width of bounds whose estimate is good to about 1e-5
+_COARSEST, _SHARE = 0.02, 0.01  # spacing of a sketch's lattice, over 1 + theta and over a loss's deviation
+_MOST_POINTS = 2**18
+_FAR = 2.0**45  # spacings from zero, beyond which the places of a lattice are not whole numbers
 _CLEARLY_LESS = 0.9  # of the cost of another direction: planned so, a direction is not looked at
 
 At = Callable[[float], Mechanism]
@@ -94,7 +99,9 @@ class Target:
 
     def by_delta(self, mechanism: Mechanism) -> bool:
         """Whether `judge` compares delta at the target's epsilon."""
-        return self.epsilon == 0.0 or (self.delta > 0.0 and not isinstance(mechanism, Composed))
+        release = mechanism.mechanism if isinstance(mechanism, PoissonSampled) else mechanism
+        many = isinstance(release, (Composed, SphericalNoise))
+        return self.epsilon == 0.0 or (self.delta > 0.0 and not many)
 
     def achieved(self, mechanism: Mechanism, verdict: Verdict) -> Bounds:
         """Epsilon at the target's delta, of a mechanism judged private.
@@ -113,7 +120,10 @@ class Target:
 
     def planned_excess(self, mechanism: Mechanism) -> float:
         """About log(epsilon / target), by the saddle-point method; good for a start, never a bound."""
-        plan = one_coordinate(steps_of(mechanism, self.adjacency))  # of a vector no worst shift may be known
+        steps = steps_of(mechanism, self.adjacency)
+        if cells := _cells_alone(steps):
+            return self._sketched_excess(cells, steps.directions)
+        plan = one_coordinate(steps)  # of a vector no worst shift may be known
         log_delta = math.log(self.delta)
         epsilons = [planned_epsilon(parts, log_delta) for parts in plan.pairs()]
         return _log_ratio(max(epsilons), self.epsilon)
@@ -126,6 +136,8 @@ class Target:
         upper bound is what matters, and is asked for.
         """
         steps = steps_of(mechanism, self.adjacency)
+        if cells := _cells_alone(steps):
+            return self._sketched_excess(cells, steps.directions)
         if steps.custom or not steps.have_worst_shifts:
             whole = mechanism if isinstance(mechanism, Composed) else Composed(mechanism)
             return self.judge(whole).at_most
@@ -139,6 +151,19 @@ class Target:
         for plan, parts in planned:
             if plan > _CLEARLY_LESS * worst:
                 worst = max(worst, _estimated_epsilon(parts, log_delta))
+        return _log_ratio(worst, self.epsilon)
+
+    def _sketched_excess(self, cells: list[CellStep], directions: tuple[Adjacency, ...]) -> float:
+        """log(epsilon / target) of custom releases alone, from sketches of their losses."""
+        log_delta, worst = math.log(self.delta), 0.0
+        for direction in directions:
+            try:
+                parts = [step.enclosed(direction, sketched=True) for step in cells]
+                worst = max(worst, _sketched_epsilon(parts, log_delta))
+            except (EpsilonTooLargeError, CannotCertifyError):
+                return math.inf
+            if all(step.rate == 1.0 for step in cells):
+                break  # both directions cost the same where no record is sampled, or nearly so
         return _log_ratio(worst, self.epsilon)
 
     def _judge_delta(self, mechanism: Mechanism) -> Verdict:
@@ -248,6 +273,36 @@ def _estimated_epsilon(parts: Parts, log_delta: float) -> float:
             if found.width <= _ROUGH * found.upper:
                 return max(found.estimate, 0.0)
     return PairComposition(parts).epsilon(log_delta).estimate
+
+
+def _cells_alone(steps: Steps) -> list[CellStep]:
+    """The steps if all of them are known by cells, else none."""
+    found = [step for step in steps.custom if isinstance(step, CellStep)]
+    return [] if steps.noisy or steps.charge > 0.0 or len(found) < len(steps.custom) else found
+
+
+def _sketched_epsilon(parts: list[Enclosed], log_delta: float) -> float:
+    """Epsilon of custom releases to about 1e-4, uncertified: one lattice of the upper atoms."""
+    if sum(part.times for part in parts) == 1:
+        return CellComposition(parts, ()).epsilon(log_delta).estimate
+    plan = plan_of(parts, ())
+    saddle = saddle_for_log_delta(plan, log_delta)
+    if not saddle.deviation > 0.0:
+        raise CannotCertifyError("the losses are too small or too large for a sketch")
+    window = lattice.window_of(plan, saddle)
+    each = saddle.deviation / math.sqrt(sum(part.times for part in parts))
+    spacing = max(min(_COARSEST / (saddle.theta + 1.0), _SHARE * each), 1.5 * window / _MOST_POINTS)
+    spans = [span_of(part, saddle) for part in parts]
+    farthest = max(part.times * max(map(abs, span)) for part, span in zip(parts, spans, strict=True))
+    if any(high - low > _MOST_POINTS * spacing for low, high in spans) or farthest > _FAR * spacing:
+        return saddle.epsilon  # losses so large are far from any target: a rough answer will do
+    laws = [
+        (grid_above(part.above, spacing, *span, origin_of(part)), part.times)
+        for part, span in zip(parts, spans, strict=True)
+    ]
+    size = 1 << max(6, math.ceil(math.log2(1.5 * window / spacing)))
+    curve = lattice.compose(laws, saddle, size, spacing)
+    return max(crossing(curve, log_delta, saddle.epsilon, 2.0 * saddle.deviation).estimate, 0.0)
 
 
 def _log_ratio(cost: float, budget: float) -> float:

@@ -62,8 +62,8 @@ def calibrate(
 ) -> None:
     """Find the smallest noise, the most steps or the largest rate whose certified epsilon fits.
 
-    With --for steps or rate, the noise is given by --scale, --noise-multiplier or --std. Which exponent to
-    take, `ggdp choose` says.
+    With --for steps or rate, the noise is given by --scale, --noise-multiplier or --std. `ggdp choose`
+    says which exponent to take.
 
     Example: ggdp calibrate --beta 1.5 --epsilon 2 --delta 1e-6 --rate 0.01 --steps 5000
     """
@@ -87,7 +87,8 @@ def calibrate(
             "adjacency": adjacency,
         }
         if unknown is Unknown.SCALE:
-            return calibrate_scale(**run, rate=rate or 1.0, steps=steps or 1)
+            found: Calibrated = calibrate_scale(**run, rate=rate or 1.0, steps=steps or 1)
+            return found
         run["scale"] = options.noise_from(one, scale, noise_multiplier, std, sensitivity).scale
         if unknown is Unknown.STEPS:
             return calibrate_steps(**run, rate=rate or 1.0)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`ggdp choose`: which exponent hurts least at the privacy that was promised."""
 
+from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated, Any, cast
 
@@ -9,7 +10,7 @@ import typer
 
 from ggdp.calibration import BestNoise, NoiseSearch, WeighedNoise
 from ggdp.calibration.calibrate import NoiseProblem
-from ggdp.calibration.choice import LossName
+from ggdp.calibration.choice import LossName, suits_spherical
 from ggdp.calibration.target import Target
 from ggdp.cli import options, output
 from ggdp.errors import CannotCertifyError
@@ -25,6 +26,13 @@ class LossChoice(StrEnum):
     MEAN_ABSOLUTE = "mean-absolute"
     OUTSIDE = "outside"
     INTERVAL = "interval"
+
+
+class NoiseChoice(StrEnum):
+    """Which noises are compared on a vector."""
+
+    SPHERICAL = "spherical"
+    INDEPENDENT = "independent"
 
 
 def _number(option: str, help_text: str, **limits: float) -> Any:
@@ -67,6 +75,15 @@ def choose(
     sensitivity: options.Sensitivity = 1.0,
     norm: options.Norm = None,
     dimension: options.Dimension = 1,
+    noise: Annotated[
+        NoiseChoice | None,
+        typer.Option(
+            "--noise",
+            help="For a vector: noise that depends on its Euclidean length alone, or independent noise on "
+            "each number. Spherical if left out, with --norm 2, up to 10^6 dimensions and for a loss that is "
+            "known of it (std, mean-absolute).",
+        ),
+    ] = None,
     adjacency: options.AdjacencyChoice = Adjacency.ADD_REMOVE,
     from_beta: Annotated[
         float, _number("--from-beta", "Smallest exponent shown, in [1, 8].", least=1.0, most=8.0)
@@ -80,9 +97,10 @@ def choose(
     plot: options.Plot = None,
     json: options.Json = False,
 ) -> None:
-    """Find the exponent whose noise hurts least, and show others beside it, all equally private.
+    """Find the exponent whose noise has the smallest error, beside others that are equally private.
 
     The least in a column is marked with *; the best of all exponents from 1 to 8 is below the table.
+    For a vector with --norm 2 spherical noise is compared, which depends on the Euclidean length alone.
     --plot needs matplotlib: pip install "ggdp[plot]".
 
     Example: ggdp choose --epsilon 1 --delta 1e-6 --steps 5 --steps 10 --steps 1000
@@ -95,9 +113,12 @@ def choose(
     name_of_loss = cast(LossName, str(loss))
     counts, target = steps or [1], Target(epsilon, delta, adjacency)
     columns: dict[str, _Column] = {}
+    fits = False
     with output.progress(len(counts) * (points + len(far))) as tell:
         for count in counts:
             problem = NoiseProblem(target, rate, count, sensitivity, norm, dimension)
+            fits = suits_spherical(problem, name_of_loss) if noise is None else noise == NoiseChoice.SPHERICAL
+            problem = replace(problem, spherical=fits)
             search = NoiseSearch(problem)
             for limit in far:
                 search = search.with_loss(name_of_loss, threshold=limit, level=level)
@@ -110,6 +131,7 @@ def choose(
                 many = "1 release" if count == 1 else f"{count} releases"
                 name = many if limit is None else f"{many}\nt = {limit:g}"
                 columns[name] = best, tried, limit
+    kind = NoiseChoice.SPHERICAL if fits else NoiseChoice.INDEPENDENT
     record = record_of(
         "choose",
         [
@@ -123,9 +145,10 @@ def choose(
         sensitivity=sensitivity,
         adjacency=str(adjacency),
         **({} if level is None else {"level": level}),
-        **({} if dimension == 1 else plain({"norm": norm, "dimension": dimension})),
+        **({} if dimension == 1 else plain({"norm": norm, "dimension": dimension, "noise": str(kind)})),
     )
     title = f"{_TITLES[str(loss)]} at epsilon = {epsilon:g}, delta = {delta:g}"
+    title += "" if dimension == 1 else f", {kind} noise on a vector"
     if plot is not None:
         output.write_picture(plot, choice_figure([(f"{title.partition(' at ')[2]}, rate {rate:g}", record)]))
     if json:

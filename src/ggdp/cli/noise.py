@@ -13,7 +13,7 @@ def noise(
     sensitivity: options.Sensitivity = 1.0,
     json: options.Json = False,
 ) -> None:
-    """Print the facts of a noise distribution: scale, deviation, tails, information.
+    """Describe a noise distribution: its scale, standard deviation, tails and Fisher information.
 
     Example: ggdp noise --beta 1.5 --noise-multiplier 2 --json
     """

@@ -139,19 +139,28 @@ Betas = Annotated[
 ]
 Scale = Annotated[
     float | None,
-    _number("--scale", "Scale: density exp(-(|x|/scale)^beta).", least=SCALE.least, most=SCALE.most),
+    _number(
+        "--scale",
+        "Size of the noise: its density is proportional to exp(-(|x|/scale)^beta).",
+        least=SCALE.least,
+        most=SCALE.most,
+    ),
 ]
 NoiseMultiplier = Annotated[
     float | None,
-    _number("--noise-multiplier", "Scale as scale / (sqrt(2) * sensitivity), > 0.", above=0.0),
+    _number("--noise-multiplier", "Size of the noise as scale / (sqrt(2) * sensitivity), > 0.", above=0.0),
 ]
-Std = Annotated[float | None, _number("--std", "Scale as standard deviation, > 0.", above=0.0)]
-Sensitivity = Annotated[float, _number("--sensitivity", "Most one record moves the value, > 0.", above=0.0)]
+Std = Annotated[
+    float | None, _number("--std", "Size of the noise as its standard deviation, > 0.", above=0.0)
+]
+Sensitivity = Annotated[
+    float, _number("--sensitivity", "The most that one record can change the value, > 0.", above=0.0)
+]
 Norm = Annotated[
     str | None,
     typer.Option(
         "--norm",
-        help="Norm of the sensitivity of a vector: p >= 1, inf, or matched; beta if left out.",
+        help="Norm that measures the sensitivity of a vector: p >= 1, inf, or matched; beta if left out.",
         parser=norm,
         metavar="P",
     ),
@@ -165,7 +174,15 @@ Dimension = Annotated[
         metavar="WHOLE",
     ),
 ]
-Rate = Annotated[float, _number("--rate", "Poisson sampling rate, in (0, 1].", above=0.0, most=1.0)]
+Rate = Annotated[
+    float,
+    _number(
+        "--rate",
+        "Poisson sampling rate: the probability of each record to be in a step, in (0, 1].",
+        above=0.0,
+        most=1.0,
+    ),
+]
 Steps = Annotated[int, _whole("--steps", "How many times the mechanism runs, >= 1.", least=1)]
 Epsilon = Annotated[float, _number("--epsilon", "Privacy parameter epsilon, >= 0.", least=0.0)]
 Delta = Annotated[float, _number("--delta", "Privacy parameter delta, in (0, 1).", above=0.0, below=1.0)]

@@ -2,8 +2,9 @@
 """Spherical noise on R^d, density proportional to exp(-(|x|_2/scale)^beta)."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,6 +13,9 @@ from scipy.special import gammaincc, gammainccinv, gammaln
 from ggdp import arguments
 from ggdp.distributions.exact_power import power_of_ratio
 from ggdp.distributions.generalized_gaussian import BETA, SCALE, Floats, GeneralizedGaussian, Rng
+
+Draws = Callable[[int], NDArray[np.floating[Any]]]
+"""So many independent draws of a law."""
 
 MOST_DIMENSION = 10**6
 _TRIES = 1.2  # proposals per draw of a Gamma law: more than 95 in 100 are taken
@@ -103,9 +107,15 @@ class SphericalGeneralizedGaussian:
         """
         dims = (shape,) if isinstance(shape, int) else tuple(shape)
         count = int(np.prod(dims, dtype=np.int64))
+        from ggdp.distributions.numpy_sampler import uniforms
+
         vector = GeneralizedGaussian(2.0, 1.0).sample((count, self.dimension), rng=rng)
         vector /= np.sqrt(np.sum(vector**2, axis=1, keepdims=True))
-        return (vector * self._radii(count, rng)[:, None]).reshape(*dims, self.dimension)
+        normal = GeneralizedGaussian(2.0, math.sqrt(2.0))
+        radii = self.radii(
+            count, lambda many: normal.sample(many, rng=rng), lambda many: np.log(uniforms(rng, many))
+        )
+        return np.asarray(vector * radii[:, None], dtype=np.float64).reshape(*dims, self.dimension)
 
     def sample_as(self, shape: tuple[int, ...], *, rng: Rng) -> NDArray[np.float64]:
         """One vector, laid out in an array of a shape that holds `dimension` numbers."""
@@ -116,17 +126,16 @@ class SphericalGeneralizedGaussian:
             )
         return self.sample((), rng=rng).reshape(shape)
 
-    def _radii(self, count: int, rng: Rng) -> NDArray[np.float64]:
+    def radii(self, count: int, normals: Draws, log_uniforms: Draws) -> NDArray[np.float64]:
         """Lengths: the beta-th root of Gamma draws of shape d/beta, times the scale.
 
-        A Gamma law of shape a is that of shape a + 1 times U^(1/a), which avoids shapes below 1.
+        A Gamma law of shape a is that of shape a + 1 times U^(1/a), which avoids shapes below 1. `normals`
+        and `log_uniforms` give so many standard normal numbers and logarithms of uniform ones.
         """
-        from ggdp.distributions.numpy_sampler import uniforms
-
         boosted = self._shape < 1.0
-        drawn = _gamma_draws(self._shape + boosted, count, rng)
+        drawn = _gamma_draws(self._shape + boosted, count, normals, log_uniforms)
         length = self.scale * drawn ** (1.0 / self.beta)
-        return length * uniforms(rng, count) ** (1.0 / self.dimension) if boosted else length
+        return length * np.exp(log_uniforms(count) / self.dimension) if boosted else length
 
     @property
     def _shape(self) -> float:
@@ -140,22 +149,19 @@ class SphericalGeneralizedGaussian:
         return sphere + d * math.log(self.scale) + float(gammaln(self._shape)) - math.log(self.beta)
 
 
-def _gamma_draws(shape: float, count: int, rng: Rng) -> NDArray[np.float64]:
+def _gamma_draws(shape: float, count: int, normals: Draws, log_uniforms: Draws) -> NDArray[np.float64]:
     """Gamma draws of a shape of at least 1, by rejection from a cubed Gaussian (Marsaglia and Tsang 2000)."""
-    from ggdp.distributions.numpy_sampler import uniforms
-
     third = shape - 1.0 / 3.0
     slope = 1.0 / math.sqrt(9.0 * third)
-    normal = GeneralizedGaussian(2.0, math.sqrt(2.0))
     found = np.empty(0)
     while found.size < count:
         tries = math.ceil(_TRIES * (count - found.size)) + 4
-        x = normal.sample(tries, rng=rng)
+        x = normals(tries)
         cube = (1.0 + slope * x) ** 3
         positive = cube > 0.0
         log_cube = np.log(np.where(positive, cube, 1.0))
         bound = 0.5 * x**2 + third * (1.0 - cube + log_cube)
-        taken = positive & (np.log(uniforms(rng, tries)) < bound)
+        taken = positive & (log_uniforms(tries) < bound)
         found = np.concatenate([found, third * cube[taken]])
     return found[:count]
 

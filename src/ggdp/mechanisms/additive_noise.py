@@ -68,11 +68,11 @@ def matched_exponent(beta: float) -> float:
 
 @dataclass(frozen=True)
 class AdditiveNoise(PlainData):
-    """Release f(D) + noise, where one record moves f by at most `sensitivity` in the l_`norm` norm.
+    """Release the value f(D) of a query on the data D, plus independent noise on every number of it.
 
     Attributes:
-        noise: of every coordinate, independent.
-        sensitivity: the most one record moves f.
+        noise: the law of the noise on every number.
+        sensitivity: the largest change of f, measured in `norm`, when one record is added or removed.
         norm: p in [1, inf]; beta of the noise if left out; or "matched", for 1 < beta < 2, a norm slightly
             below beta in which one coordinate is the worst case. For a single number every norm is the same.
         dimension: how many numbers f has: 1, the default, up to 10^9, or infinity for an answer that holds

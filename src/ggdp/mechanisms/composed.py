@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How mechanisms are put together: which datasets are neighbours, Poisson sampling, and composition."""
+"""How mechanisms are put together: which datasets are neighbours, and composition."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from typing import Union
 
 from ggdp import arguments
 from ggdp.mechanisms.additive_noise import AdditiveNoise
+from ggdp.mechanisms.batches import Batched, PoissonSampled
 from ggdp.mechanisms.custom import CustomMechanism, PlainData
 
 
@@ -25,24 +26,7 @@ class Adjacency(StrEnum):
     REPLACE = "replace"
 
 
-@dataclass(frozen=True)
-class PoissonSampled(PlainData):
-    """Keep every record independently with probability `rate`, then run `mechanism` on those kept."""
-
-    mechanism: AdditiveNoise | CustomMechanism
-    rate: float
-
-    def __post_init__(self) -> None:
-        arguments.instance(
-            "mechanism",
-            self.mechanism,
-            (AdditiveNoise, CustomMechanism),
-            hint="sample each step, then compose: Composed(PoissonSampled(step, rate), times)",
-        )
-        object.__setattr__(self, "rate", arguments.real("rate", self.rate, above=0.0, most=1.0))
-
-
-Step = AdditiveNoise | PoissonSampled | CustomMechanism
+Step = AdditiveNoise | PoissonSampled | Batched | CustomMechanism
 Part = tuple[Union[Step, "Composed"], int]
 
 
@@ -75,13 +59,13 @@ class Composed(PlainData):
 
 def _listed(mechanism: "Step | Composed | Iterable[Part]") -> list[Part]:
     """The pairs (mechanism, times) that the caller meant, each checked."""
-    kinds = (AdditiveNoise, PoissonSampled, Composed, CustomMechanism)
+    kinds = (AdditiveNoise, PoissonSampled, Batched, Composed, CustomMechanism)
     if isinstance(mechanism, kinds):
         return [(mechanism, 1)]
     if not isinstance(mechanism, Iterable):
         raise ValueError(
-            "mechanism must be AdditiveNoise, PoissonSampled, Composed, a CustomMechanism, or a list of "
-            f"pairs (mechanism, times), got {type(mechanism).__name__}; noise becomes a mechanism by "
+            "mechanism must be AdditiveNoise, PoissonSampled or other batches, Composed, a CustomMechanism, "
+            f"or a list of pairs (mechanism, times), got {type(mechanism).__name__}; noise becomes a mechanism by "
             "AdditiveNoise(noise, sensitivity=...), a vote by vote.as_mechanism()"
         )
     listed = []

@@ -2,6 +2,7 @@
 """Add a mechanism's noise to a value: the one place where something private becomes public."""
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,18 @@ from ggdp.distributions.generalized_gaussian import Rng
 from ggdp.distributions.numpy_sampler import word_source
 from ggdp.mechanisms import tables
 from ggdp.mechanisms.additive_noise import AdditiveNoise
-from ggdp.mechanisms.composed import Composed, PoissonSampled
+from ggdp.mechanisms.batches import PoissonSampled
+from ggdp.mechanisms.composed import Composed
 from ggdp.mechanisms.grid_noise import GridNoise, multiples_below
 from ggdp.mechanisms.spherical_noise import SphericalNoise
 
+_CAUTION = 2.0**-52  # by which records are drawn at less than the rate: more than the rounding of a draw
+
 
 def release(
-    mechanism: AdditiveNoise | GridNoise | SphericalNoise,
+    mechanism: AdditiveNoise | GridNoise | SphericalNoise | PoissonSampled,
     value: Any,
+    query: Callable[[Any], Any] | None = None,
     *,
     rng: Rng | None = None,
     exact: bool = True,
@@ -41,14 +46,23 @@ def release(
     accountant for the mechanism holds for the doubles that leave. Of a `GridNoise` it is the value on its own
     grid plus noise of whole steps, whose law is the one that is accounted. Proofs: docs/exact-release.md.
 
+    Of a `PoissonSampled` mechanism, `value` holds the records, one entry or row for each person, and `query`
+    takes the records kept to the exact answer. The sample is drawn here at the mechanism's rate, so that what
+    is drawn and what `ggdp.epsilon(mechanism)` accounts for cannot disagree. The sample must stay secret, and
+    the query must answer the empty sample too.
+
     Guarantees:
         1. Every number receives its own draw; nothing is drawn or returned when any number is refused.
         2. Without `rng`, the noise is a ChaCha20 keystream under a fresh key of the operating system.
         3. The law of what leaves is known exactly. Which doubles can come out does not depend on the value.
+        4. A record is kept with a probability of at most `mechanism.rate`, and less by at most 2^-51.
 
     Args:
-        mechanism: What is released. A sampled or composed mechanism is refused: release each step by itself.
-        value: The exact answer of the query, of at most `mechanism.dimension` numbers.
+        mechanism: What is released. A composed mechanism is refused: release each step by itself.
+        value: The exact answer of the query, of at most `mechanism.dimension` numbers. Where the mechanism is
+            sampled, the records: a sequence, a NumPy array of rows, or a table of pandas or polars.
+        query: Where the mechanism is sampled, and only there: from the records that were kept, in the same
+            kind of object (a list for a sequence), to the exact answer.
         rng: A NumPy generator or a `SecureGenerator`. Noise that others can reproduce is not private, and the
             states of NumPy's generators can be recovered from enough of their output: pass one for
             experiments, leave it out for real releases.
@@ -64,9 +78,20 @@ def release(
     >>> counts = AdditiveNoise.histogram(Laplace(scale=1.0), grid=1)
     >>> release(counts, [10, 20], rng=np.random.default_rng(1))
     [10.0, 23.0]
+    >>> from ggdp import PoissonSampled
+    >>> count = PoissonSampled(AdditiveNoise(Laplace(scale=1.0), grid=1), rate=0.5)
+    >>> release(count, ["ann", "bob", "cid", "dee"], len, rng=np.random.default_rng(2))
+    3.0
     """
-    _check(mechanism, exact)
     rng = generator_or_secure(rng)
+    if isinstance(mechanism, PoissonSampled):
+        return _sampled(mechanism, value, query, rng, exact)
+    if query is not None:
+        raise ValueError(
+            "query must be left out unless the mechanism is PoissonSampled; release adds noise to the value "
+            "that you give, so give query(value)"
+        )
+    _check(mechanism, exact)
     if tables.is_table(value):
         _refuse_coarse(mechanism, tables.float32_numbers(value), np.dtype(np.float32))
         return tables.transform(value, lambda numbers: _noisy(mechanism, numbers, rng, exact))
@@ -84,6 +109,31 @@ def release(
     if isinstance(value, tuple):
         return tuple(noisy.tolist())
     return noisy.tolist()  # a list for a list, a float for a number
+
+
+def _sampled(
+    mechanism: PoissonSampled, records: Any, query: Callable[[Any], Any] | None, rng: Rng, exact: bool
+) -> Any:
+    """Draw the sample, ask the query of it, release the answer."""
+    if not callable(query):
+        raise ValueError(
+            "query must be given for a PoissonSampled mechanism, a function from the records kept to the "
+            f"exact answer, got {query!r}; value holds all records"
+        )
+    inner: Any = mechanism.mechanism
+    _check(inner, exact)
+    if not (tables.is_table(records) or isinstance(records, (np.ndarray, Sequence))) or isinstance(
+        records, (str, bytes, Mapping)
+    ):
+        raise ValueError(
+            "value must hold the records, a sequence, an array of rows or a table, for a PoissonSampled "
+            f"mechanism, got {type(records).__name__}"
+        )
+    if isinstance(records, np.ndarray) and not records.ndim:
+        raise ValueError("value must hold the records, one in each row, got an array of a single number")
+    chance = mechanism.rate if mechanism.rate == 1.0 else mechanism.rate - _CAUTION
+    kept = np.atleast_1d(rng.random(len(records))) < chance
+    return release(inner, query(tables.rows(records, kept)), rng=rng, exact=exact)
 
 
 def grid_of(noise: GeneralizedGaussian) -> float:
@@ -152,11 +202,6 @@ def _noisy(
 
 
 def _check(mechanism: AdditiveNoise | GridNoise | SphericalNoise, exact: bool) -> None:
-    if isinstance(mechanism, PoissonSampled):
-        raise ValueError(
-            "mechanism must be of type AdditiveNoise, got PoissonSampled; draw the sample of records "
-            "yourself, answer the query on it, and release that with the inner mechanism"
-        )
     if isinstance(mechanism, Composed):
         raise ValueError(
             "mechanism must be of type AdditiveNoise, got Composed; release adds the noise of one step, so "

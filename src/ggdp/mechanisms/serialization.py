@@ -12,7 +12,15 @@ from typing import Any, TypeVar, cast
 from ggdp import arguments
 from ggdp.distributions import DiscreteGeneralizedGaussian, GeneralizedGaussian, SphericalGeneralizedGaussian
 from ggdp.mechanisms.additive_noise import AdditiveNoise
-from ggdp.mechanisms.composed import Composed, PoissonSampled
+from ggdp.mechanisms.batches import (
+    Batched,
+    FixedSizeSampled,
+    PoissonSampled,
+    RandomAllocation,
+    Shuffled,
+    TruncatedPoisson,
+)
+from ggdp.mechanisms.composed import Composed
 from ggdp.mechanisms.custom import CustomMechanism, GaussianMixtureNoise, OutcomeProbabilities
 from ggdp.mechanisms.grid_noise import GridNoise
 from ggdp.mechanisms.spherical_noise import SphericalNoise
@@ -20,7 +28,7 @@ from ggdp.mechanisms.spherical_noise import SphericalNoise
 VERSION = 1
 _DEEPEST = 100  # compositions inside one another; `to_dict` writes one
 
-Mechanism = AdditiveNoise | PoissonSampled | Composed | CustomMechanism
+Mechanism = AdditiveNoise | PoissonSampled | Batched | Composed | CustomMechanism
 M = TypeVar("M")
 
 
@@ -74,6 +82,10 @@ def _describe(mechanism: Mechanism) -> dict[str, Any]:
             }
         case PoissonSampled(mechanism=inner, rate=rate):
             return {"kind": "poisson-sampled", "mechanism": _describe(inner), "rate": rate}
+        case Batched() if type(mechanism) in _BATCHED_KINDS:
+            kind, names = _BATCHED_KINDS[type(mechanism)]
+            fields = {name: getattr(mechanism, name) for name in names}
+            return {"kind": kind, "mechanism": _describe(mechanism.mechanism), **fields}
         case Composed(parts=parts):
             steps = [{"mechanism": _describe(step), "times": times} for step, times in parts]
             return {"kind": "composed", "parts": steps}
@@ -114,7 +126,7 @@ def _describe(mechanism: Mechanism) -> dict[str, Any]:
             }
         case _:
             arguments.instance(
-                "mechanism", mechanism, (AdditiveNoise, PoissonSampled, Composed, CustomMechanism)
+                "mechanism", mechanism, (AdditiveNoise, PoissonSampled, Batched, Composed, CustomMechanism)
             )
             raise ValueError(
                 "mechanism must be plain data to be written down, got one described by functions or by a "
@@ -151,6 +163,12 @@ def _build(data: dict[str, Any], levels: int) -> Mechanism:
             inner = _build(_field(data, "mechanism"), levels - 1)
             arguments.instance("mechanism", inner, (AdditiveNoise, CustomMechanism))
             return PoissonSampled(cast(AdditiveNoise, inner), _field(data, "rate"))
+        case "fixed-size-sampled" | "truncated-poisson" | "random-allocation" | "shuffled":
+            made, names = _BATCHED[kind]
+            _only(data, "mechanism", *names)
+            inner = _build(_field(data, "mechanism"), levels - 1)
+            arguments.instance("mechanism", inner, (AdditiveNoise, CustomMechanism))
+            return made(cast(AdditiveNoise, inner), **{name: _field(data, name) for name in names})
         case "outcome-probabilities":
             names = ("with_record", "without_record")
             _only(data, *names)
@@ -185,11 +203,19 @@ def _build(data: dict[str, Any], levels: int) -> Mechanism:
             raise ValueError(f"kind must be one of {', '.join(_KINDS)}, got {kind!r}")
 
 
+_BATCHED: dict[str, tuple[type[Batched], tuple[str, ...]]] = {
+    "fixed-size-sampled": (FixedSizeSampled, ("sample_size", "population", "replacement")),
+    "truncated-poisson": (TruncatedPoisson, ("rate", "largest_batch", "population")),
+    "random-allocation": (RandomAllocation, ("steps", "times_used")),
+    "shuffled": (Shuffled, ("steps",)),
+}
+_BATCHED_KINDS = {made: (kind, names) for kind, (made, names) in _BATCHED.items()}
 _KINDS = (
     "additive-noise",
     "vector-noise",
     "rounded-noise",
     "poisson-sampled",
+    *_BATCHED,
     "composed",
     "outcome-probabilities",
     "gaussian-mixture-noise",

@@ -40,18 +40,11 @@ class SphericalNoise(CustomMechanism):
         )
         object.__setattr__(self, "norm", arguments.real("norm", self.norm, least=2.0, most=2.0, hint=hint))
 
-    def replaced(self, rate: float) -> "SphericalNoise":
-        """What replacing a record costs: twice the distance, if it always takes part.
-
-        Raises:
-            ValueError: records are sampled; which two vectors are then the worst is not proved.
-        """
-        if rate != 1.0:
-            raise ValueError(
-                f"rate must be 1 when a record of a SphericalNoise is replaced, got {rate:g}: the worst two "
-                "vectors are not known under sampling; ask for adding and removing records"
-            )
-        return replace(self, sensitivity=2.0 * self.sensitivity)
+    def replaced(self, rate: float) -> "SphericalNoise | SphericalReplacement":
+        """What replacing a record costs: twice the distance, if it always takes part."""
+        if rate == 1.0:
+            return replace(self, sensitivity=2.0 * self.sensitivity)
+        return SphericalReplacement(self, arguments.real("rate", rate, above=0.0, below=1.0))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; see `ggdp.mechanisms.serialization`."""
@@ -65,3 +58,11 @@ class SphericalNoise(CustomMechanism):
         from ggdp.mechanisms import serialization
 
         return serialization.from_dict_as(cls, data)
+
+
+@dataclass(frozen=True)
+class SphericalReplacement(CustomMechanism):
+    """A record of a Poisson sample is replaced by another one, before spherical noise is added."""
+
+    release: SphericalNoise
+    rate: float

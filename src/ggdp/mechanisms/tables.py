@@ -38,6 +38,15 @@ def transform(table: Any, function: Transform) -> Any:
     return _pandas_like(library, table, series, noisy)
 
 
+def rows(records: Any, kept: NDArray[np.bool_]) -> Any:
+    """The records that are kept: rows of a table or an array, or a list."""
+    if is_table(records):
+        return records[kept] if hasattr(records, "iloc") else records.filter(kept)
+    if isinstance(records, np.ndarray):
+        return records[kept]
+    return [record for record, is_kept in zip(records, kept, strict=True) if is_kept]
+
+
 def float32_numbers(table: Any) -> NDArray[np.float64]:
     """The numbers of those columns that hold them in 32 bits, in one row."""
     library = _library_of(table)

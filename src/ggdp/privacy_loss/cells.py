@@ -24,6 +24,7 @@ from ggdp.numerics import UNIT_ROUNDOFF, Array
 
 _LARGE = 30.0
 _NO_WEIGHT = 1e-130  # no delta below 1e-100 is asked for
+_TINY, _LARGEST = 1e-280, 600.0  # masses and losses beyond which doubles lose digits
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,64 @@ class Cells:
             slack = 8.0 * UNIT_ROUNDOFF * (1.0 + np.abs(log_p) + np.where(q > 0.0, np.abs(log_q), 0.0))
         # no merged outcome loses more than the cell's largest loss; rounding may not make it so
         return _atoms(np.minimum(loss - slack, self.loss_high[kept]), p * (1.0 - 8.0 * UNIT_ROUNDOFF))
+
+
+@dataclass(frozen=True)
+class _Replaced(Cells):
+    """Cells of a sampled record that is replaced, for noise of which a longer shift is worse and whose shifts
+    are mirror images, such as spherical noise. Those of the record's removal bound the cost from below.
+
+    From above: let t(c) be the largest mass of a set under P = N(v) if its mass under Q = N(0) is c, at the
+    longest v. Then for all v and w that are no longer, and every set S with Q(S) = c, N(v)(S) <= t(c) and
+    N(w)(S) >= s(c), where s is the inverse of t, because P and Q are each other's mirror images. So (M(v),
+    M(w)) is dominated by the pair of densities on [0, 1]
+
+        1 - q + q t'(c)  and  1 - q + q s'(c),
+
+    whose ratio falls with c, so that the sets [0, c] are the best. Here t is that of the upper atoms.
+    """
+
+    whole: Cells
+    rate: float
+
+    @property
+    def reversed(self) -> Cells:
+        """The same: the pair dominates (M(w), M(v)) as well."""
+        return self
+
+    def above(self) -> Atoms:
+        """The atoms of that pair, with a piece for every two slopes t'(c) and s'(c).
+
+        Rounded so that t' is too large and s' too small at every c: t falls in slope and s rises, so that
+        the ends of both kinds of pieces are moved to the right.
+        """
+        upper, q = self.whole.above(), self.rate
+        slack = 64.0 * UNIT_ROUNDOFF * (len(upper.loss) + 64.0)
+        rise, loss = upper.mass[::-1], np.maximum(upper.loss[::-1], -_LARGEST)
+        with np.errstate(under="ignore"):
+            run = rise * np.exp(-loss)
+        kept = run > _TINY  # the others' mass counts as infinite loss, or underflow would lose it
+        infinite = float(upper.infinite + rise[~kept].sum()) * (1.0 + slack)
+        rise, run, loss = rise[kept], run[kept], loss[kept]
+        slope, inverse = np.append(np.exp(loss), 0.0), np.concatenate([[0.0], np.exp(-loss), [0.0]])
+        ends = np.minimum(np.cumsum(run) * (1.0 + slack), 1.0)
+        heights = np.minimum(np.cumsum(np.append(infinite, rise)) * (1.0 + slack), 1.0)
+        edges = np.unique(np.concatenate([[0.0], ends, heights, [1.0]]))
+        first = slope[np.searchsorted(ends, edges[:-1], side="right")]
+        second = inverse[np.searchsorted(heights, edges[:-1], side="right")]
+        p, other = ((1.0 - q) + q * one for one in (first * (1.0 + slack), second * (1.0 - slack)))
+        ratio = np.log(p / other) + slack
+        mass = p * np.diff(edges) * (1.0 + slack)
+        order = np.argsort(ratio, kind="stable")
+        return Atoms(ratio[order], mass[order], q * infinite * (1.0 + slack))
+
+
+def replaced(whole: Cells, rate: float) -> Cells:
+    """Cells of a sampled record that is replaced, from those unsampled; `_Replaced` says for which noise."""
+    alone = whole.sampled(rate)
+    return _Replaced(
+        alone.p_low, alone.p_high, alone.q_low, alone.q_high, alone.loss_low, alone.loss_high, whole, rate
+    )
 
 
 def vector_cells(with_record: Array, without_record: Array, doubt: float) -> Cells:

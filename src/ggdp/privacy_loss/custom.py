@@ -29,12 +29,12 @@ from ggdp import arguments
 from ggdp.distributions import GeneralizedGaussian
 from ggdp.mechanisms.custom import CustomMechanism, GaussianMixtureNoise, OutcomeProbabilities
 from ggdp.mechanisms.grid_noise import GridNoise, GridReplacement
-from ggdp.mechanisms.spherical_noise import SphericalNoise
+from ggdp.mechanisms.spherical_noise import SphericalNoise, SphericalReplacement
 from ggdp.numerics import UNIT_ROUNDOFF, Array
-from ggdp.privacy_loss.cells import Cells, vector_cells
+from ggdp.privacy_loss import spherical
+from ggdp.privacy_loss.cells import Cells, replaced, vector_cells
 from ggdp.privacy_loss.density import Density, Mixture
 from ggdp.privacy_loss.enclosure import Enclosure, enclose, partition
-from ggdp.privacy_loss.spherical import BETA, LENGTH, spherical_cells, within
 
 __all__ = [
     "DensityNoise",
@@ -46,6 +46,7 @@ __all__ = [
     "cells_of",
     "check_full_distance_is_worst",
     "density_cells",
+    "sketch_of",
     "survival_cells",
 ]
 
@@ -237,14 +238,29 @@ def _gaussian(mean: float, std: float) -> Density:
 @cells_of.register
 def _(mechanism: SphericalNoise) -> Cells:
     noise = mechanism.noise
-    BETA.check(noise.beta)
-    length = LENGTH.check(mechanism.sensitivity / noise.scale)
+    spherical.BETA.check(noise.beta)
+    length = spherical.LENGTH.check(mechanism.sensitivity / noise.scale)
     if noise.dimension > 1:
-        return spherical_cells(noise.beta, noise.dimension, length)
+        return spherical.spherical_cells(noise.beta, noise.dimension, length)
     law = GeneralizedGaussian(noise.beta, 1.0)
     line = Density(law.logpdf, breaks=(0.0,))
     cells = density_cells(line.shifted(length), line, _CELLS)
-    return within(cells, length) if noise.beta == 1.0 else cells
+    return spherical.within(cells, length) if noise.beta == 1.0 else cells
+
+
+@cells_of.register
+def _(mechanism: SphericalReplacement) -> Cells:
+    return replaced(cells_of(mechanism.release), mechanism.rate)
+
+
+def sketch_of(mechanism: CustomMechanism) -> Cells:
+    """About the cells of a mechanism, cheaply where it is known how. For plans and estimates alone."""
+    if isinstance(mechanism, SphericalReplacement):
+        return replaced(sketch_of(mechanism.release), mechanism.rate)
+    if isinstance(mechanism, SphericalNoise) and mechanism.noise.dimension > 1:
+        noise = mechanism.noise
+        return spherical.sketch(noise.beta, noise.dimension, mechanism.sensitivity / noise.scale)
+    return cells_of(mechanism)
 
 
 @cells_of.register

@@ -27,6 +27,7 @@ The grid only plans: a poor one makes an answer wide, not wrong.
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,7 @@ _KINDS = 6  # of groups: narrow rectangles are kept apart from wide ones, which 
 _BLOCK = 1 << 18  # rectangles that are treated at once
 _KEPT = 1e-120  # more than lies outside of the grid
 _NEGLIGIBLE = 1e-290  # masses below, of the largest one, may have lost digits to underflow
+_SKETCH = ((64, 400), (160, 300))  # nodes along xi and along one half of the angles, for estimates alone
 _RULES = {n: np.polynomial.legendre.leggauss(n) for n in (2, 4)}
 
 
@@ -128,6 +130,39 @@ def spherical_cells(beta: float, dimension: int, length: float) -> Cells:
         np.append(loss_high[there], math.inf),
     )
     return within(found, length) if beta == 1.0 else found
+
+
+_legendre = lru_cache(np.polynomial.legendre.leggauss)  # of many nodes it takes longer than all the rest
+
+
+def sketch(beta: float, dimension: int, length: float) -> Cells:
+    """About the same law as that of `spherical_cells`, on the nodes of one quadrature rule, some fifty times
+    faster. It proves nothing: for plans and estimates alone.
+    """
+    pair = _Pair(beta, dimension, length)
+    _check_loss(pair)
+    ends = [_gamma_end(pair.shape, _BULK, side) ** (1.0 / beta) for side in (-1, 1)]
+    first, last = (
+        _angle_of((2.0 * r + side * length) / length) for r, side in zip(ends, (-1, 1), strict=True)
+    )
+    centre = _angle_of(max(2.0 * pair.shape ** (1.0 / beta), 1.5 * length) / length)
+    (x, x_share), (y, y_share) = (_legendre(n) for n in _SKETCH[dimension < _FEW])
+    steps = 0.5 * (first + last) - centre + 0.5 * (last - first) * x
+    half = 0.5 * _angles(pair, ends[0], ends[0])[0] * (1.0 + y)
+    phi, shares = np.concatenate([-half[::-1], half]), np.concatenate([y_share[::-1], y_share])
+    log_sinh, log_cosh, cosh = (part[:, None] for part in _radial(centre, steps))
+    middle = _middle(pair, centre)
+    growth = middle * np.expm1(beta * log_cosh)
+    tilts = [beta * np.log1p(side * np.sin(phi) / cosh) for side in (1.0, -1.0)]
+    far, near = ((middle + growth) * np.expm1(tilt) for tilt in tilts)
+    exponent = (dimension - 2.0) * (log_sinh + np.log(np.cos(phi))) - growth - far
+    area = np.sinh(centre + steps)[:, None] ** 2 + np.cos(phi) ** 2
+    with np.errstate(under="ignore"):
+        q = x_share[:, None] * shares * area * np.exp(exponent - exponent.max())
+        q /= q.sum()
+        loss = far - near
+        p = np.exp(np.minimum(np.log(np.maximum(q, 1e-300)) + loss, 0.0))
+    return Cells(*(part.ravel() for part in (p, p, q, q, loss, loss)))
 
 
 def within(cells: Cells, largest: float) -> Cells:

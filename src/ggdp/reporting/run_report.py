@@ -252,6 +252,10 @@ def choice_report(result: Fields, top: Fields) -> Report:
     drawn = partial(figures.choice_figure, [("noises of equal privacy", record)])
     threshold = {"threshold": f"{result.real('threshold', above=0.0):g}"} if name == "outside" else {}
     level = {"level": f"{top.real('level', above=0.0, most=1.0):g}"} if top.holds("level") else {}
+    vector = {}
+    if top.holds("dimension"):
+        words = f"{top.whole('dimension', least=1)} numbers, the sensitivity is in norm {top.value('norm')}"
+        vector = {"vector": words + (f", {top.text('noise')} noise" if top.holds("noise") else "")}
     return Report(
         title=f"The noise that hurts least, of {result.whole('steps', least=1)} releases",
         guarantee=None,
@@ -264,6 +268,7 @@ def choice_report(result: Fields, top: Fields) -> Report:
             "sampling rate": f"{top.real('rate', above=0.0, most=1.0):g}",
             "steps": f"{result.whole('steps', least=1)}",
             "sensitivity": f"{top.real('sensitivity', above=0.0):g}",
+            **vector,
             "neighbours": str(top.adjacency()),
             "best beta": f"{best.real('beta'):.4g}",
             "log of its loss": f"{best.real('log_loss'):.6g}",

@@ -4,10 +4,11 @@
     ledger.json      what the run may have spent by now: written *before* steps are taken, with all of them
     checkpoint.pt    model, optimizer and progress: written after steps were taken
 
-Both are replaced whole, and neither holds anything secret: no generator, no key, nothing of the data that was
-not released with noise. A resumed run draws new batches and new noise, since the same noise on two sums is
-removed by subtracting them. Steps that were written into the ledger and are not in the checkpoint stay
-charged: they may have been released before the interruption.
+A sharded model (`fully_shard`) is put together for `checkpoint.pt`, so that a run may go on with another
+number of processes, or with one. Both files are replaced whole, and neither holds anything secret: no
+generator, no key, nothing of the data that was not released with noise. A resumed run draws new batches and
+new noise, since the same noise on two sums is removed by subtracting them. Steps that were written into the
+ledger and are not in the checkpoint stay charged: they may have been released before the interruption.
 """
 
 import contextlib
@@ -16,11 +17,12 @@ import io
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from torch.utils._pytree import tree_map
 
 from ggdp import arguments
 from ggdp.accounting import Accountant
@@ -28,6 +30,7 @@ from ggdp.atomic_file import write_atomically
 from ggdp.errors import CheckpointError
 from ggdp.training.private import Private
 from ggdp.training.report import EpochRow
+from ggdp.training.sharding import is_sharded, own_optimizer_state, own_state, whole_state
 
 _LEDGER, _CHECKPOINT, _LOCK = "ledger.json", "checkpoint.pt", "lock"
 _FORMAT = 2
@@ -65,6 +68,8 @@ class Progress:
 @dataclass(frozen=True)
 class Checkpoint:
     """The files of one run, in one folder. With several processes, process 0 writes and reads them for all.
+
+    `save` of a sharded run is called in all processes, that of any other in process 0 alone.
 
     Attributes:
         folder: of the run.
@@ -114,8 +119,8 @@ class Checkpoint:
     def reserve(self, steps: int) -> None:
         """Write down that `steps` further steps may happen from now on."""
         ahead = Accountant.from_state_dict(self.private.accountant.state_dict())
-        if steps:
-            ahead.step(self.private.plan.step, steps)
+        if draws := self.private.optimizer.draws_ahead(steps):
+            ahead.step(self.private.plan.step, draws)
         content = {"format": _FORMAT, "plan": self._plan, "ledger": ahead.state_dict()}
         write_atomically(self._path(_LEDGER), json.dumps(content))
 
@@ -136,8 +141,10 @@ class Checkpoint:
             "seconds": progress.seconds,
             "epoch_end": progress.epoch_end,
         }
-        torch.save(state, content)
-        write_atomically(self._path(_CHECKPOINT), content.getvalue())
+        state = whole_state(state) if private.is_sharded else state
+        if private.group.is_leader:
+            torch.save(state, content)
+            write_atomically(self._path(_CHECKPOINT), content.getvalue())
 
     def restore(self) -> Progress:
         """Put a run back to where `save` found it, charged for all that the ledger on disk holds.
@@ -167,12 +174,15 @@ class Checkpoint:
             )
             progress = Progress(_rows(state["rows"]), state["best"], float(state["seconds"]), epoch_end)
             charged = self._charged([ledger["ledger"], state["ledger"]], steps)
+            if private.is_sharded:
+                state = self._shared_out(state)
+                progress = replace(progress, best=state["best"])
             self._load(state)
         except Exception as error:
             raise CheckpointError(f"{path} does not fit this run: {_first_line(error)}") from None
         private.accountant.load_state_dict(charged)
         private.optimizer.steps = steps
-        private.randomness.renew()
+        private.randomness.renew(private.group)
         return progress
 
     def _read(self) -> tuple[dict[str, Any], bytes]:
@@ -196,7 +206,7 @@ class Checkpoint:
         """A ledger that holds no less of any mechanism than one of those given, and the model's steps."""
         plan, least = self.private.plan, self.private.plan.ledger()
         if steps:
-            least.step(plan.step, steps)
+            least.step(plan.step, plan.draws(steps))
         counts: dict[Any, int] = {}
         for each in [*ledgers, least.state_dict()]:
             mechanism = Accountant.from_state_dict(each).mechanism
@@ -206,6 +216,18 @@ class Checkpoint:
         for step, count in counts.items():
             total.step(step, count)
         return total.state_dict()
+
+    def _shared_out(self, state: dict[str, Any]) -> dict[str, Any]:
+        """The same state with this process's rows of what is sharded."""
+        model, optimizer = self.private.model.state_dict(), self.private.optimizer
+        _check_shapes(model, state["model"])
+        parameters = [each for group in optimizer.param_groups for each in group["params"]]
+        return {
+            **state,
+            "model": own_state(state["model"], model),
+            "optimizer": own_optimizer_state(state["optimizer"], parameters),
+            "best": None if state["best"] is None else own_state(state["best"], model),
+        }
 
     def _load(self, state: dict[str, Any]) -> None:
         """Load model, optimizer and what is kept; if any of it does not fit, put all of them back."""
@@ -217,7 +239,7 @@ class Checkpoint:
         if set(self.kept) != set(state["kept"]):
             raise ValueError(f"it keeps {sorted(state['kept'])}, got {sorted(self.kept)}")
         loads |= {f"kept {name}": (part, state["kept"][name]) for name, part in self.kept.items()}
-        before = {name: copy.deepcopy(part.state_dict()) for name, (part, _) in loads.items()}
+        before = {name: _copied(part.state_dict()) for name, (part, _) in loads.items()}
         try:
             for part, saved in loads.values():
                 part.load_state_dict(saved)
@@ -256,17 +278,20 @@ class Keeper:
         self._block = self._left = 0
 
     def begin(self) -> None:
-        """Write down that the run has begun."""
+        """Write down that the run has begun, before it is saved for the first time."""
         self._files.reserve(0)
-        self.save()
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the run was saved so long ago that it should be again."""
+        return time.perf_counter() - self._saved >= self._save_every
 
     def before_step(self) -> None:
         """Make sure that the ledger on disk holds the step that comes now."""
         if not self._left:
-            now = time.perf_counter()
-            if now - self._saved >= self._save_every:
+            if self.is_due and not self._files.private.is_sharded:  # that one is saved between steps
                 self.save()
-            self._reserve(now)
+            self._reserve(time.perf_counter())
         self._left -= 1
 
     def save(self) -> None:
@@ -275,15 +300,19 @@ class Keeper:
         self._saved = time.perf_counter()
 
     def stop(self) -> None:
-        """The run is interrupted and this process goes on: save it, and give back what was not released."""
-        if self._files.private.optimizer.is_between_steps:
+        """The run is interrupted and this process goes on: save it, and give back what was not released.
+
+        A sharded run is not saved: that takes all processes, and one of them may have ended.
+        """
+        if self._files.private.optimizer.is_between_steps and not self._files.private.is_sharded:
             self.save()
         self._files.reserve(0)
 
     def finish(self) -> None:
         """Write down that the run has ended, and the ledger as it ended."""
         self._files.save(self._progress(), finished=True)
-        self._files.reserve(0)
+        if self._files.private.group.is_leader:
+            self._files.reserve(0)
 
     def _reserve(self, now: float) -> None:
         private = self._files.private
@@ -299,7 +328,14 @@ class Keeper:
 
     def _fits(self, steps: int) -> bool:
         private = self._files.private
-        return private.plan.max_epsilon is None or private.accountant.can_afford(private.plan.step, steps)
+        draws = private.optimizer.draws_ahead(steps)
+        if private.plan.max_epsilon is None or not draws:
+            return True
+        return private.accountant.can_afford(private.plan.step, draws)
+
+
+def _copied(state: Any) -> Any:
+    return tree_map(lambda each: each.clone() if is_sharded(each) else copy.deepcopy(each), state)
 
 
 def _check_kind(state: Any, plan: dict[str, Any], path: Path) -> None:

@@ -2,9 +2,10 @@
 """A ready training loop: epsilon per epoch, a stop before the budget is exceeded, and resumption."""
 
 import contextlib
+import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ def fit(
     save_every: float = 30.0,
     keep: Mapping[str, Stateful] | None = None,
     patience: int | None = None,
+    declines: int | None = None,
     keep_best: bool = False,
     scheduler: LRScheduler | None = None,
     average: float | None = None,
@@ -61,6 +63,8 @@ def fit(
         save_every: seconds after which the run is saved within an epoch; it is saved after every epoch too.
         keep: further objects to save and restore with the run, by name: an average of the weights, say.
         patience: stop after so many epochs without a better score.
+        declines: stop when the score has fallen in each of the last so many epochs. For one number this rule
+            stops no sooner than `patience`; the report calls both patience.
         keep_best: give the model back as it was after its best epoch.
         scheduler: stepped after every epoch.
         average: decay in [0, 1) of a running average of the weights (`WeightAverage`). Scores are those of
@@ -83,12 +87,18 @@ def fit(
             damaged.
     """
     arguments.real("save_every", save_every, above=0.0)
-    if patience is not None:
-        arguments.whole("patience", patience)
-        if evaluate is None:
-            raise ValueError(f"evaluate must be given with patience, got patience={patience} and no score")
+    for name, count in {"patience": patience, "declines": declines}.items():
+        if count is not None:
+            arguments.whole(name, count)
+            if evaluate is None:
+                raise ValueError(f"evaluate must be given with {name}, got {name}={count} and no score")
     if resume and checkpoint is None:
         raise ValueError("checkpoint must be given with resume, got None")
+    if average is not None and private.is_sharded:
+        raise ValueError(
+            f"average must be left out of a run whose model is sharded, got {average}: such a model cannot "
+            "be copied"
+        )
     averaged = None if average is None else WeightAverage(private.model, private.optimizer, average)
     own = {"scheduler": scheduler, "average": averaged}
     kept = {**(keep or {}), **{name: each for name, each in own.items() if each is not None}}
@@ -107,7 +117,8 @@ def fit(
             if on_epoch is not None:
                 on_epoch(row)
             show(_line(row))
-            if run.stopped_by is None and _is_tired(run.rows, patience):
+            scores = [row.score for row in run.rows]
+            if run.stopped_by is None and is_tired(scores, patience=patience, declines=declines):
                 run.stopped_by = "patience"
         return run.report()
 
@@ -154,6 +165,7 @@ class _Run:
             self._keeper = keeper = Keeper(files, save_every, self._now)
             if not exists:
                 private.group.from_leader(keeper.begin)
+                self.save()
             if private.group.is_leader:
                 private.optimizer.before_release = keeper.before_step
             try:
@@ -190,7 +202,14 @@ class _Run:
             # A run under audit has canaries in its batches, which the loss does not see.
             is_first = self._private.gradients.steps == 0 and isinstance(loader, PoissonBatches)
             steps = end - self._private.optimizer.steps
-            take_steps(self._private, steps, self._loss, make_views=self._make_views, rehearses=is_first)
+            take_steps(
+                self._private,
+                steps,
+                self._loss,
+                make_views=self._make_views,
+                rehearses=is_first,
+                after_part=self._save_if_due if self._private.is_sharded and self._keeper else None,
+            )
         except BudgetExceededError:
             return "budget"
         return self._end_of_plan
@@ -198,13 +217,25 @@ class _Run:
     def save(self) -> None:
         """Write down where the run stands, if it is kept."""
         if self._keeper is not None:
-            self._private.group.from_leader(self._keeper.save)
+            self._by_all_who_must(self._keeper.save)
+
+    def _save_if_due(self) -> None:
+        """Have all processes of a sharded run save it when process 0 says so."""
+        due = self._keeper is not None and self._keeper.is_due
+        if self._private.group.leaders(float(due), _device(self._private.model)):
+            self.save()
+
+    def _by_all_who_must(self, write: Callable[[], None]) -> None:
+        if self._private.is_sharded:
+            write()
+        else:
+            self._private.group.from_leader(write)
 
     def report(self) -> FitReport:
         """What `fit` returns; the run has ended."""
         private = self._private
         if self._keeper is not None:
-            private.group.from_leader(self._keeper.finish)
+            self._by_all_who_must(self._keeper.finish)
         if self._keep_best and self._progress.best is not None:
             private.model.load_state_dict(self._progress.best)
         elif self._scored is not private.model:
@@ -251,6 +282,7 @@ def take_steps(
     *,
     make_views: Views | None = None,
     rehearses: bool = False,
+    after_part: Callable[[], None] | None = None,
 ) -> None:
     """Train for so many logical steps: the loop of `fit`.
 
@@ -260,6 +292,7 @@ def take_steps(
         loss: see `fit`.
         make_views: see `fit`.
         rehearses: whether the first batch with two examples goes through `Private.check`, loss and all.
+        after_part: called after every part of a batch.
 
     Raises:
         SelfCheckError: the loss of an example depends on other examples.
@@ -284,7 +317,9 @@ def take_steps(
         optimizer.zero_grad()
         try:
             parts = [part.to(device, non_blocking=True) for part in batch]
-            if rehearses and len(parts[0]) > 1:
+            opened = private.data_loader.clock.open
+            shares = opened.least if private.is_sharded and opened is not None else len(parts[0])
+            if rehearses and shares > 1:  # in all processes of a sharded model, or in none
                 private.check(loss_of, *parts)
                 rehearses = False
             found = loss_of(*parts)
@@ -293,6 +328,8 @@ def take_steps(
             optimizer.tell_others(error)
             raise
         optimizer.step()
+        if after_part is not None:
+            after_part()
 
 
 def accuracy_on(dataset: TensorDataset, *, batch_size: int = 4096) -> Score:
@@ -319,11 +356,24 @@ def _steps_lost(private: Private) -> int:
     recorded, plan = private.accountant.mechanism, private.plan
     charged = dict(recorded.parts).get(plan.step, 0) if recorded is not None else 0
     alongside = dict(Composed(plan.alongside).parts).get(plan.step, 0) if plan.alongside else 0
-    return max(charged - alongside - private.optimizer.steps, 0)
+    taken = private.optimizer.steps
+    if plan.batches.steps_per_draw == 1:
+        return max(charged - alongside - taken, 0)
+    return max(charged - alongside - plan.draws(taken), 0) * plan.batches.steps_per_draw
 
 
-def _is_tired(rows: tuple[EpochRow, ...], patience: int | None) -> bool:
-    return patience is not None and rows[-1].epoch - best_of(rows).epoch >= patience
+def is_tired(scores: Sequence[float], *, patience: int | None = None, declines: int | None = None) -> bool:
+    """Whether a run with these scores so far, one for each epoch, should stop by one of the rules of `fit`.
+
+    >>> is_tired([0.5, 0.7, 0.6, 0.65], patience=2), is_tired([0.5, 0.7, 0.6, 0.65], declines=2)
+    (True, False)
+    """
+    known = [place for place, score in enumerate(scores) if not math.isnan(score)]
+    best = max(known, key=lambda place: scores[place], default=len(scores) - 1)
+    if patience is not None and len(scores) - 1 - best >= patience:
+        return True
+    last = scores[-declines - 1 :] if declines is not None and declines < len(scores) else ()
+    return len(last) > 0 and all(after < before for before, after in itertools.pairwise(last))
 
 
 def _device(model: nn.Module) -> torch.device:

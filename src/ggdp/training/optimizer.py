@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """An optimizer whose steps are private: it replaces gradients by a noisy sum of clipped ones, then steps."""
 
+import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import torch
 from torch import Tensor, nn
@@ -11,15 +12,19 @@ from torch.utils.hooks import RemovableHandle
 
 from ggdp.accounting import Accountant
 from ggdp.distributions.pytorch import add_noise_
+from ggdp.distributions.pytorch.sampling import add_noise_to_pieces_
 from ggdp.errors import BudgetExceededError, NotPoissonError, OtherProcessError, ParameterError
 from ggdp.training.clipping import Clipping, ExampleGradients
+from ggdp.training.clipping.call import Weighed
 from ggdp.training.plan import Plan
 from ggdp.training.poisson_batches import Part, StepClock
 from ggdp.training.process_group import ProcessGroup
 from ggdp.training.randomness import Randomness
+from ggdp.training.sharding import Sharding, is_sharded, local_part
 
 Hook = Callable[..., Any]
 
+_MOST_COUNTS = 2  # numbers that processes tell each other before a step
 _LARGEST = 1e18  # the square of a larger parameter, and so most gradients, overflow in float32
 
 
@@ -63,6 +68,7 @@ class PrivateOptimizer(Optimizer):
         accountant: Accountant,
         randomness: Randomness,
         group: ProcessGroup,
+        sharding: Sharding | None = None,
     ) -> None:
         # Not Optimizer.__init__: parameter groups, state and defaults are the inner optimizer's own.
         self.inner = inner
@@ -72,13 +78,15 @@ class PrivateOptimizer(Optimizer):
         self.before_release: Callable[[], None] | None = None
         self._model, self._gradients, self._clipping, self._clock = model, gradients, clipping, clock
         self._accountant, self._randomness, self._group = accountant, randomness, group
-        self._step = plan.step
+        self._step, self._sharding = plan.step, sharding
         names = {parameter: name for name, parameter in model.named_parameters()}
         self._noised: dict[Tensor, tuple[str, torch.Size]] = {
             parameter: (names[parameter], parameter.shape) for parameter in gradients.parameters
         }
         self._sums: list[Tensor] | None = None
         self._zeroed = 0  # examples of the present logical batch
+        self._part = Part(batch=0, index=0, size=0, is_last=True)  # the present one, or the last
+        self._charged = 0  # the last draw of the sampler that the ledger holds
         self._next = (0, 0)  # batch and index of the part that continues the sum
         self._size: _Size | None = None  # of the parameters after the last step, on a GPU
         self._ended: str | None = None  # why, after an error that all processes have heard of
@@ -175,14 +183,18 @@ class PrivateOptimizer(Optimizer):
         if closure is not None:
             raise ValueError("closure must be None: each evaluation of it would be a release of its own")
         self._check_not_ended()
+        weighed = None
         try:
-            part = self._clock.take()
-            self._take_in(part)
+            with self._gradients.whole_model(needed=self._gradients.checks_next):
+                part = self._part = self._clock.take()
+                weighed = self._take_in(part)
         except Exception as error:
             self._gradients.discard()
             self._sums = None
-            self.tell_others(error)
+            self._tell_others(error)
             raise
+        if self._sharding is not None:
+            self._add_up(part, weighed)
         if part.is_last:
             self._release()
 
@@ -193,12 +205,19 @@ class PrivateOptimizer(Optimizer):
     def tell_others(self, error: Exception) -> None:
         """End the run in all processes because this one cannot go on; does nothing where there is one.
 
-        Call it only where the other processes go on to a step.
+        Call it only where the other processes go on to a step. The processes of a sharded model are not
+        told: they wait in the model for this one, and end when `torchrun` ends them.
         """
+        if self._sharding is None:
+            self._tell_others(error)
+
+    def _tell_others(self, error: Exception) -> None:
         if self._group.world_size > 1 and self._ended is None:
             self._together(error)
 
-    def _take_in(self, part: Part) -> None:
+    def _take_in(self, part: Part) -> Weighed | None:
+        if self._sharding is None and is_sharded(next(self._model.parameters())):
+            raise _changed("the model was sharded")
         if part.is_first:
             self._sums, self._zeroed = None, 0  # whatever an unfinished logical step has left
         elif (part.batch, part.index) != self._next:
@@ -208,45 +227,71 @@ class PrivateOptimizer(Optimizer):
                 "refused; nothing of this batch is released, go on with the next one"
             )
         self._next = (-1, 0)  # until this part is taken in
-        self._add(part)
+        weighed = self._add(part)
         self._next = (part.batch, part.index + 1)
+        return weighed
 
-    def _add(self, part: Part) -> None:
+    def _add(self, part: Part) -> Weighed | None:
+        """Take the examples of a part in; of a sharded model find their factors, which `_add_up` takes."""
         if part.size == 0:
             self._gradients.discard()
-            return
+            return None
+        if self._sharding is not None:
+            weighed = self._gradients.weighed(self._clipping)
+            _check_seen(part, 0 if weighed is None else len(weighed.norms))
+            self._zeroed += 0 if weighed is None else weighed.num_zeroed
+            return weighed
         clipped = self._gradients.clipped_sum(self._clipping)
-        if clipped.num_examples != part.size:
-            raise ValueError(
-                f"the loader handed out {part.size} examples and the model saw {clipped.num_examples} in its "
-                "last backward pass; give the model each batch whole, once"
-            )
+        _check_seen(part, clipped.num_examples)
         self._zeroed += clipped.num_zeroed
         sums = [tensor.to(_precision(tensor)) for tensor in clipped.sums]
         if self._sums is None:
             self._sums = sums
         else:
             torch._foreach_add_(self._sums, sums)
+        return None
+
+    def _add_up(self, part: Part, weighed: Weighed | None) -> None:
+        """Add the sums of a part up over the processes of a sharded model; this one keeps its own rows."""
+        if part.size == 0 and not part.filler:
+            return  # the batch is empty in all of them
+        shown = weighed is not None and len(weighed.norms) > 1
+        (num_shown,) = self._together(None, int(shown))
+        self._gradients.end_step(num_shown > 0)
+        parameters, sharding = self._gradients.parameters, cast(Sharding, self._sharding)
+        count = len(parameters)
+        sums = weighed.sums(count) if weighed is not None else itertools.repeat(None, count)
+        found = sharding.add_up(sums, _precision(parameters[0]))
+        if self._sums is None:
+            self._sums = found
+        else:
+            torch._foreach_add_(self._sums, found)
 
     def _release(self) -> None:
         plan, parameters = self.plan, self._gradients.parameters
         sums, self._sums = self._sums, None
         self._agree_to_release()
-        if plan.max_epsilon is None:
+        if not self._is_charged and plan.max_epsilon is None:
             self._accountant.step(self._step)
-        else:
+        elif not self._is_charged:
             self._accountant.spend(self._step)
+        self._charged = self._part.draw
         self.is_between_steps = False
-        if sums is None:
-            sums = [
-                torch.zeros_like(each, dtype=_precision(each), requires_grad=False) for each in parameters
-            ]
-        if self._group.is_leader:
-            add_noise_(sums, plan.noise, generator=self._randomness.noise)
-        self._group.sum_(sums)
+        if self._sharding is not None:
+            sums = sums if sums is not None else self._sharding.zeros(_precision(parameters[0]))
+            add_noise_to_pieces_(self._sharding.pieces(sums), plan.noise, generator=self._randomness.noise)
+        else:
+            if sums is None:
+                sums = [
+                    torch.zeros_like(each, dtype=_precision(each), requires_grad=False) for each in parameters
+                ]
+            if self._group.is_leader:
+                add_noise_(sums, plan.noise, generator=self._randomness.noise)
+            self._group.sum_(sums)
         torch._foreach_div_(sums, plan.expected_batch_size)
-        for parameter, mean in zip(parameters, sums, strict=True):
-            parameter.grad = mean.to(parameter.dtype)
+        for number, (parameter, mean) in enumerate(zip(parameters, sums, strict=True)):
+            mean = mean.to(parameter.dtype)
+            parameter.grad = mean if self._sharding is None else self._sharding.gradient(number, mean)
         self.inner.step()
         if parameters[0].is_cuda:  # measured now, and read before the next step without a wait
             self._size = _Size.of(parameters, self._versions)
@@ -258,7 +303,8 @@ class PrivateOptimizer(Optimizer):
         error, fits = None, True
         try:
             self._check_parameters()
-            fits = self.plan.max_epsilon is None or self._accountant.can_afford(self._step)
+            free = self.plan.max_epsilon is None or self._is_charged
+            fits = free or self._accountant.can_afford(self._step)
             if fits and self.before_release is not None:
                 self.before_release()
         except Exception as found:
@@ -268,10 +314,11 @@ class PrivateOptimizer(Optimizer):
             raise BudgetExceededError(self._step, 1, self._accountant.budget)
         self.num_zeroed += zeroed
 
-    def _together(self, error: Exception | None, too_much: int = 0, zeroed: int = 0) -> tuple[int, ...]:
+    def _together(self, error: Exception | None, *counts: int) -> tuple[int, ...]:
         """The one message between processes before a step; it has the same length whatever is told."""
+        told = (*counts, *(0,) * (_MOST_COUNTS - len(counts)))
         try:
-            return self._group.together(error, (too_much, zeroed), self._gradients.parameters[0].device)
+            return self._group.together(error, told, self._gradients.parameters[0].device)[: len(counts)]
         except Exception as ending:
             if self._group.world_size > 1:
                 self._ended = str(ending)
@@ -282,9 +329,19 @@ class PrivateOptimizer(Optimizer):
             raise OtherProcessError(f"the run has ended in all processes, start it again: {self._ended}")
 
     @property
+    def _is_charged(self) -> bool:
+        """Whether the ledger holds the present batch already, with the epoch that it was drawn with."""
+        return 0 < self._part.draw == self._charged
+
+    def draws_ahead(self, steps: int) -> int:
+        """How many draws the ledger may get by so many steps, the one that is being taken included."""
+        after = max(steps - 1 - self._part.left, 0) if steps else 0
+        return int(steps > 0 and not self._is_charged) + self.plan.draws(after)
+
+    @property
     def _versions(self) -> list[int]:
         """They count the changes in place of every parameter."""
-        return [parameter._version for parameter in self._noised]
+        return [local_part(parameter)._version for parameter in self._noised]
 
     def _check_parameters(self) -> None:
         """Refuse if the inner optimizer would move anything but what was clipped, or the model is another."""
@@ -316,7 +373,8 @@ class PrivateOptimizer(Optimizer):
             size = _Size.of(list(self._noised), self._versions)
         if not size.total <= _LARGEST:
             for parameter, (name, _) in self._noised.items():
-                if parameter.numel() and not parameter.detach().abs().max().item() <= _LARGEST:
+                own = local_part(parameter.detach())
+                if own.numel() and not own.abs().max().item() <= _LARGEST:
                     raise ParameterError(
                         f"parameter {name!r} is NaN or infinite, or so large (above {_LARGEST:g}) that "
                         "gradients are, and further steps would spend privacy for nothing; start again with "
@@ -338,7 +396,10 @@ class _Size:
     def of(cls, parameters: Sequence[Tensor], versions: list[int]) -> "_Size":
         """Measure parameters; on a GPU without waiting for it."""
         with torch.no_grad():
-            largest = torch._foreach_norm([each for each in parameters if each.numel()], torch.inf)
+            own = [local_part(each) for each in parameters]
+            largest = torch._foreach_norm([each for each in own if each.numel()], torch.inf)
+            if not largest:  # a process may hold no row of a small sharded model
+                return cls(torch.zeros(()), None, versions)
             total = torch.stack([each.to(largest[0].device, torch.float32) for each in largest]).sum()
         if not total.is_cuda:
             return cls(total, None, versions)
@@ -353,6 +414,14 @@ class _Size:
         if self._arrived is not None:
             self._arrived.synchronize()
         return self._total.item()
+
+
+def _check_seen(part: Part, num_examples: int) -> None:
+    if num_examples != part.size:
+        raise ValueError(
+            f"the loader handed out {part.size} examples and the model saw {num_examples} in its "
+            "last backward pass; give the model each batch whole, once"
+        )
 
 
 def _precision(tensor: Tensor) -> torch.dtype:

@@ -7,7 +7,7 @@ per-example gradients, each clipped to `clip_norm` in the l_p norm, plus noise. 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from ggdp.accounting import Accountant, Bounds, Estimate, epsilon
 from ggdp.calibration import calibrate_scale
 from ggdp.distributions import GeneralizedGaussian
 from ggdp.mechanisms import AdditiveNoise, Composed, PoissonSampled
+from ggdp.mechanisms.batches import Sampling
 from ggdp.mechanisms.composed import Part, Step
 
 
@@ -34,6 +35,8 @@ class Plan:
         delta: at which epsilon is reported.
         max_epsilon: the budget; a step that is not certified to fit is refused. None for no budget.
         alongside: other releases on the same data that the ledger holds from the start.
+        sampling: how batches are drawn where they are no Poisson samples; `rate` is then the share of the
+            examples that a batch has on average.
 
     >>> plan = Plan(noise=GeneralizedGaussian(2.0, 2.83), clip_norm=1.0, norm=2.0, rate=0.01, steps=5000,
     ...     num_examples=60_000, dimension=25_000, delta=1e-6)
@@ -51,6 +54,7 @@ class Plan:
     delta: float
     max_epsilon: float | None = None
     alongside: tuple[Part, ...] = ()
+    sampling: Sampling | None = None
 
     def __post_init__(self) -> None:
         arguments.real("clip_norm", self.clip_norm, above=0.0)
@@ -62,8 +66,19 @@ class Plan:
 
     @property
     def step(self) -> Step:
-        """One logical step, as the accountant reads it."""
+        """What the ledger records for one draw of the sampler: a logical step, or all those of an epoch."""
+        if self.sampling is not None:
+            return self.sampling.of(self._sum)
         return self._sum if self.rate == 1.0 else PoissonSampled(self._sum, self.rate)
+
+    @property
+    def batches(self) -> Sampling:
+        """How batches are drawn."""
+        return self.sampling or Sampling.poisson(self.rate)
+
+    def draws(self, steps: int) -> int:
+        """How many draws of the sampler so many steps take."""
+        return -(-steps // self.batches.steps_per_draw)
 
     @property
     def p(self) -> float:
@@ -83,7 +98,8 @@ class Plan:
     @property
     def steps_per_epoch(self) -> int:
         """Steps in which every example is expected once."""
-        return max(1, round(1.0 / self.rate))
+        per_draw = self.batches.steps_per_draw
+        return per_draw if per_draw > 1 else max(1, round(1.0 / self.rate))
 
     @property
     def epochs(self) -> float:
@@ -92,7 +108,7 @@ class Plan:
 
     def mechanism(self, steps: int | None = None) -> Composed:
         """The run, or its first `steps` steps, with everything alongside."""
-        return Composed([(self.step, self.steps if steps is None else steps), *self.alongside])
+        return Composed([(self.step, self.draws(self.steps if steps is None else steps)), *self.alongside])
 
     def epsilon(self, steps: int | None = None) -> Bounds:
         """Certified epsilon at `delta`: exact for beta = 2 and for norm 1, by Renyi divergences elsewhere."""
@@ -123,7 +139,12 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """Plain data for records and checkpoints."""
         plain = {**asdict(self), "noise": {"beta": self.noise.beta, "scale": self.noise.scale}}
-        return {**plain, "alongside": Composed(self.alongside).to_dict() if self.alongside else None}
+        parts = Composed(self.alongside).to_dict() if self.alongside else None
+        return {
+            **plain,
+            "alongside": parts,
+            "sampling": None if self.sampling is None else str(self.sampling),
+        }
 
     @property
     def _sum(self) -> AdditiveNoise:
@@ -148,6 +169,7 @@ def plan_training(
     steps: int | None = None,
     epochs: float | None = None,
     alongside: Sequence[Part] = (),
+    sampling: Sampling | str | None = None,
 ) -> Plan:
     """The plan that these choices describe; of each pair or triple that says the same thing, exactly one.
 
@@ -169,12 +191,16 @@ def plan_training(
         steps: of the run; or
         epochs: steps = epochs / rate, rounded up.
         alongside: other releases on the same data, which share the budget.
+        sampling: how batches are drawn: a `Sampling`, its text ("fixed-size:256/50000"), or the name of a
+            kind alone ("fixed-size"), whose numbers then follow from rate or batch_size and num_examples.
+            Poisson samples if left out.
 
     Raises:
         ValueError: an argument is missing, doubled or out of range, or the target cannot be met.
     """
     num_examples = arguments.whole("num_examples", num_examples)
-    rate = _rate(rate, batch_size, num_examples)
+    drawn = _sampling(sampling, rate, batch_size, num_examples)
+    rate = _rate(rate, batch_size, num_examples) if drawn is None else _share(drawn, num_examples)
     steps = _steps(steps, epochs, rate)
     if (beta is None) == (noise is None):
         raise ValueError(
@@ -194,6 +220,16 @@ def plan_training(
             alongside=alongside,
         )  # fmt: skip
         given, max_epsilon = found.noise, float(target_epsilon)
+        if drawn is not None:
+            given = _calibrated(
+                lambda noise: Plan(
+                    noise=noise, clip_norm=clip_norm, norm=2.0 if norm is None else norm, rate=rate,
+                    steps=steps, num_examples=num_examples, dimension=dimension, delta=delta,
+                    alongside=tuple(alongside), sampling=drawn,
+                ),
+                given,
+                float(target_epsilon),
+            )  # fmt: skip
     else:
         given = GeneralizedGaussian(given.beta, _scale(scale, noise_multiplier, clip_norm))
     return Plan(
@@ -207,7 +243,82 @@ def plan_training(
         delta=arguments.real("delta", delta, least=1e-100, most=0.5),
         max_epsilon=max_epsilon,
         alongside=tuple(alongside),
+        sampling=drawn,
     )
+
+
+_KINDS = ("poisson", "truncated-poisson", "fixed-size", "with-replacement", "allocation", "shuffled")
+
+
+def _sampling(
+    given: Sampling | str | None, rate: float | None, batch_size: float | None, num_examples: int
+) -> Sampling | None:
+    """How batches are drawn; None is a Poisson sample of `rate` or `batch_size`.
+
+    Raises:
+        ValueError: it is about a data set of another size, or says what rate or batch_size says too.
+    """
+    if given is None or given == "poisson":
+        return None
+    if isinstance(given, str) and given in _KINDS:
+        share = _rate(rate, batch_size, num_examples)
+        size = max(1, round(share * num_examples))
+        made = {
+            "truncated-poisson": lambda: Sampling.truncated_poisson(
+                share, min(num_examples, size + math.ceil(10.0 * math.sqrt(size)) + 20), num_examples
+            ),
+            "fixed-size": lambda: Sampling.fixed_size(size, num_examples),
+            "with-replacement": lambda: Sampling.fixed_size(size, num_examples, replacement=True),
+            "allocation": lambda: Sampling.random_allocation(max(1, round(1.0 / share))),
+            "shuffled": lambda: Sampling.shuffled(max(1, round(1.0 / share))),
+        }
+        return made[given]()
+    sampling = Sampling.parse(given) if isinstance(given, str) else given
+    arguments.instance("sampling", sampling, Sampling, hint=f"or the name of a kind, {', '.join(_KINDS)}")
+    if rate is not None or batch_size is not None:
+        raise ValueError(
+            f"rate and batch_size must be left out beside sampling={str(sampling)!r}, got rate={rate!r}, "
+            f"batch_size={batch_size!r}: it says how large batches are; or give sampling={sampling.kind!r}"
+        )
+    sampling.of(AdditiveNoise(GeneralizedGaussian(2.0, 1.0)))  # which checks its numbers
+    counted = sampling.kind in ("truncated-poisson", "fixed-size", "with-replacement")
+    if counted and sampling.numbers[-1] != num_examples:
+        raise ValueError(
+            f"sampling must be of the {num_examples} examples of the training set, got {str(sampling)!r}; "
+            f"give sampling={sampling.kind!r} and a batch_size, and its numbers follow"
+        )
+    return sampling if sampling.kind != "poisson" or sampling.numbers[0] < 1.0 else None
+
+
+def _share(sampling: Sampling, num_examples: int) -> float:
+    """The part of the examples that a batch has on average."""
+    first = float(sampling.numbers[0])
+    if sampling.kind in ("fixed-size", "with-replacement"):
+        return first / num_examples
+    if sampling.kind in ("allocation", "shuffled"):
+        return (first if sampling.kind == "allocation" else 1.0) / sampling.steps_per_draw
+    return first
+
+
+def _calibrated(
+    plan_of: Callable[[GeneralizedGaussian], Plan], start: GeneralizedGaussian, target: float
+) -> GeneralizedGaussian:
+    """The noise whose plan is certified to cost no more than the target, to one part in a thousand."""
+
+    def fits(scale: float) -> bool:
+        return plan_of(GeneralizedGaussian(start.beta, scale)).epsilon().upper <= target
+
+    low, high = start.scale, start.scale
+    while not fits(high):
+        low, high = high, 1.5 * high
+        if high > 1e6 * start.scale:
+            raise ValueError(f"target_epsilon = {target} is not certified for any scale up to {high:.3g}")
+    while low == high or (low > 1e-6 * start.scale and fits(low)):
+        low, high = low / 1.5, low
+    while high > 1.001 * low:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return GeneralizedGaussian(start.beta, high)
 
 
 def _rate(rate: float | None, batch_size: float | None, num_examples: int) -> float:

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Poisson batches: every example is in a batch with probability `rate`, on its own, empty batches included.
+"""The private data loader: batches that are drawn as the plan says and as the accountant counts.
 
-Amplification by sampling is proved for this law, not for shuffled batches of equal size. A logical batch
-comes in physical parts of bounded size; the `StepClock` tells the optimizer which part ends a logical step.
-A batch without examples is not handed out: the optimizer takes its step, of noise alone, before the next one.
+By default they are Poisson samples: every example is in a batch with probability `rate`, on its own, empty
+batches included. `batch_draws` has the other laws. A logical batch comes in physical parts of bounded size;
+the `StepClock` tells the optimizer which part ends a logical step. A batch without examples is not handed
+out: the optimizer takes its step, of noise alone, before the next one.
 """
 
-import math
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,11 +27,10 @@ from torch.utils.data import (
 
 from ggdp import arguments
 from ggdp.errors import NotPoissonError
+from ggdp.training import batch_draws
 from ggdp.training.plan import Plan
-from ggdp.training.randomness import Randomness, uniforms
+from ggdp.training.randomness import Randomness
 
-# The sampler's own rate is smaller than the accountant's by more than all its rounding (about 2^-50).
-_CAUTIOUS = 1.0 - 2.0**-40
 _END = object()
 
 
@@ -44,12 +43,22 @@ class Part:
         index: which part of it.
         size: its examples.
         is_last: whether it ends the logical step.
+        least: the fewest examples that a process has in it; known where processes have equally many parts.
+        filler: whether an example is handed out though the part has none, because all processes must run
+            the model; what is computed from it is dropped.
+        draw: which draw of the sampler it belongs to, from 1: a batch is one, or an epoch is. 0 is one of its
+            own.
+        left: how many batches of that draw come after this one.
     """
 
     batch: int
     index: int
     size: int
     is_last: bool
+    least: int = 0
+    filler: bool = False
+    draw: int = 0
+    left: int = 0
 
     @property
     def is_first(self) -> bool:
@@ -98,7 +107,7 @@ class StepClock:
 
 
 class PoissonBatches:
-    """A data loader of Poisson batches; one pass has `plan.steps_per_epoch` logical steps.
+    """A data loader of batches as the plan draws them; one pass has `plan.steps_per_epoch` logical steps.
 
     A loop over it sees fewer batches than that where some are empty, and more where `physical_batch_size`
     splits them. Each pass draws anew.
@@ -111,8 +120,9 @@ class PoissonBatches:
         clock: shared with the optimizer.
         physical_batch_size: the largest part handed out at a time; None hands out whole batches.
         rank: this process, of
-        world_size: so many; process r samples examples r, r + world_size, ..., so that the union over the
-            processes is one Poisson batch of the whole set, which every process must hold.
+        world_size: so many. All draw the same batch of the whole set, which every process must hold, and
+            process r takes the examples r, r + world_size, ... of it.
+        equal_parts: whether every process is handed out equally many parts, as a sharded model needs.
     """
 
     def __init__(
@@ -125,6 +135,7 @@ class PoissonBatches:
         physical_batch_size: int | None = None,
         rank: int = 0,
         world_size: int = 1,
+        equal_parts: bool = False,
     ) -> None:
         if physical_batch_size is not None:
             arguments.whole("physical_batch_size", physical_batch_size)
@@ -135,8 +146,8 @@ class PoissonBatches:
         self._given = data_loader
         self._loader: DataLoader[Any] | None = None
         self._chosen = _Chosen()
-        self._rank, self._world_size = rank, world_size
-        self._num_batches = 0
+        self._rank, self._world_size, self._equal_parts = rank, world_size, equal_parts
+        self._num_batches = self._num_draws = 0
 
     def __len__(self) -> int:
         """Logical steps in one pass."""
@@ -160,7 +171,7 @@ class PoissonBatches:
             except Exception as error:
                 self.clock.tell_others(error)
                 raise
-            while parts and parts[0].size == 0:
+            while parts and parts[0].size == 0 and not parts[0].filler:
                 self.clock.pass_empty(parts.popleft())
             if batch is _END:
                 return
@@ -169,17 +180,29 @@ class PoissonBatches:
 
     def _drawn(self, parts: "deque[Part]", steps: int) -> Iterator[NDArray[np.int64]]:
         """The examples of every part that has any; `parts` gets all of them."""
-        num_local = len(range(self._rank, len(self.dataset), self._world_size))  # type: ignore[arg-type]
+        num_examples, sampling = len(self.dataset), self._plan.batches  # type: ignore[arg-type]
+        drawn: Iterator[NDArray[np.int64]] = iter(())
+        left = 0  # batches of the present draw
         for _ in range(steps):
-            chosen = poisson_positions(num_local, self._plan.rate * _CAUTIOUS, self._randomness)
-            chosen = self._rank + self._world_size * chosen
+            if not left:
+                drawn = batch_draws.draw(sampling, num_examples, self._randomness)
+                left = sampling.steps_per_draw
+                self._num_draws += 1
+            chosen, left = next(drawn), left - 1
             self._num_batches += 1
-            size = self.batch_size or max(len(chosen), 1)
-            pieces = [chosen[start : start + size] for start in range(0, len(chosen), size)] or [chosen]
-            for index, piece in enumerate(pieces):
-                parts.append(Part(self._num_batches, index, len(piece), index == len(pieces) - 1))
-                if len(piece):
-                    yield piece
+            own = chosen[self._rank :: self._world_size]
+            most = -(-len(chosen) // self._world_size) if self._equal_parts else len(own)
+            size = self.batch_size or max(most, 1)
+            count = max(1, -(-most // size))
+            for index in range(count):
+                piece = own[index * size : (index + 1) * size]
+                least = min(max(len(chosen) // self._world_size - index * size, 0), size)
+                filler = len(piece) == 0 < most
+                is_last = index == count - 1
+                part = Part(self._num_batches, index, len(piece), is_last, least, filler)
+                parts.append(replace(part, draw=self._num_draws, left=left))
+                if len(piece) or filler:
+                    yield piece if len(piece) else chosen[:1]
 
     def _loaded(self, chosen: Iterator[NDArray[np.int64]]) -> Iterator[Any]:
         given, dataset = self._given, self.dataset
@@ -222,27 +245,6 @@ def _on_devices(indices: NDArray[np.int64], devices: set[torch.device]) -> dict[
     here = torch.from_numpy(indices)
     sent = here.pin_memory() if any(device.type == "cuda" for device in devices) else here
     return {device: sent.to(device, non_blocking=True) for device in devices}
-
-
-def poisson_positions(count: int, rate: float, randomness: Randomness) -> NDArray[np.int64]:
-    """Each of 0 ... count - 1 with probability `rate`, independently, in order.
-
-    The gaps between chosen positions are geometric: P(gap > k) = (1 - rate)^k, so that
-    gap = 1 + floor(log U / log(1 - rate)). That takes about rate * count uniforms instead of count.
-    """
-    if rate >= 1.0:
-        return np.arange(count)
-    log_left_out = math.log1p(-rate)
-    found, last = [np.empty(0, np.int64)], -1
-    while last < count:
-        expected = (count - last) * rate
-        draws = int(expected + 6.0 * math.sqrt(expected)) + 8
-        gaps = np.log1p(-uniforms(randomness.batches, draws)) / log_left_out  # 1 - U lies in (0, 1]
-        positions = last + np.cumsum(1 + np.minimum(gaps, count).astype(np.int64))
-        found.append(positions)
-        last = int(positions[-1])
-    chosen = np.concatenate(found)
-    return chosen[chosen < count]
 
 
 def check_loader(data_loader: DataLoader[Any]) -> None:

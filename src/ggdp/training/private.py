@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from ggdp import arguments
 from ggdp.accounting import Accountant
 from ggdp.distributions import GeneralizedGaussian
+from ggdp.mechanisms.batches import Sampling
 from ggdp.mechanisms.composed import Part
 from ggdp.training.clipping import Clipping, ExampleGradients
 from ggdp.training.optimizer import PrivateOptimizer
@@ -23,6 +24,7 @@ from ggdp.training.plan import Plan, plan_training
 from ggdp.training.poisson_batches import PoissonBatches, StepClock, check_loader
 from ggdp.training.process_group import ProcessGroup
 from ggdp.training.randomness import Generator, Randomness
+from ggdp.training.sharding import Sharding, is_sharded
 
 _LOG = logging.getLogger("ggdp.training")
 _MANY_PARAMETERS = 1000
@@ -48,6 +50,11 @@ class Private:
     gradients: ExampleGradients
     randomness: Randomness
     group: ProcessGroup
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether each process holds a part of every parameter (`fully_shard`)."""
+        return any(is_sharded(each) for each in self.model.parameters())
 
     def __iter__(self) -> Iterator[Any]:
         return iter((self.model, self.optimizer, self.data_loader, self.accountant))
@@ -116,6 +123,7 @@ def make_private(
     batch_size: float | None = None,
     steps: int | None = None,
     epochs: float | None = None,
+    sampling: Sampling | str | None = None,
     num_examples: int | None = None,
     alongside: Sequence[Part] = (),
     non_finite: Literal["zero", "refuse"] = "zero",
@@ -143,10 +151,11 @@ def make_private(
         of the batch, each computed from its own example alone (docs/clipping.md).
 
     Args:
-        model: a module without batch normalisation or other layers that mix examples.
+        model: a module without batch normalisation or other layers that mix examples. It may be sharded by
+            `torch.distributed.fsdp.fully_shard`, before the optimizer is made.
         optimizer: any, over parameters of the model.
         data_loader: whose dataset, collate function and workers are kept; its batches become Poisson samples.
-            With several processes, each is given the whole dataset and samples from its own share of it.
+            With several processes, each is given the whole dataset and takes its share of every batch.
 
         clip_norm: privacy begins here: the most an example may move the sum of gradients, in the l_p norm.
         delta: of the guarantee.
@@ -167,6 +176,9 @@ def make_private(
         batch_size: rate * num_examples; the data loader's batch size if both are left out.
         steps: of the run; or
         epochs: so many expected passes over the data.
+        sampling: how batches are drawn, and what the accountant then counts (docs/training.md says which to
+            take): "fixed-size", "truncated-poisson", "allocation" or "shuffled", whose numbers follow from
+            rate or batch_size; or a `ggdp.Sampling`, or its text, with numbers. Poisson samples if left out.
         num_examples: the public size of the training set; the size of the dataset if left out.
         alongside: other releases on the same data, which share the budget: pairs (mechanism, times).
         non_finite: what becomes of an example whose gradient is NaN or infinite. "zero" leaves it out of the
@@ -200,6 +212,12 @@ def make_private(
     group = ProcessGroup.present()
     try:
         parts = _Parts.of(model, optimizer, data_loader)
+        if sampling is not None and num_examples not in (None, parts.size):
+            raise ValueError(
+                f"num_examples must be the size of the data set, {parts.size}, where sampling is given, got "
+                f"{num_examples}: its batches are drawn from so many"
+            )
+        sharding = Sharding.of(parts.model, group.rank, group.world_size)
         plan = plan_training(
             clip_norm=clip_norm,
             num_examples=parts.size if num_examples is None else num_examples,
@@ -213,7 +231,10 @@ def make_private(
             max_epsilon=max_epsilon,
             norm=norm,
             rate=rate,
-            batch_size=data_loader.batch_size if rate is None and batch_size is None else batch_size,
+            batch_size=_batch_size(data_loader, sampling)
+            if rate is None and batch_size is None
+            else batch_size,
+            sampling=sampling,
             steps=steps,
             epochs=epochs,
             alongside=alongside,
@@ -230,7 +251,7 @@ def make_private(
             )
         accountant = plan.ledger()
         clipping = Clipping(plan.clip_norm, plan.p, per_layer, non_finite)
-        randomness, clock = Randomness.of(generator, rank=group.rank), StepClock()
+        randomness, clock = Randomness.of(generator), StepClock()
         loader = PoissonBatches(
             data_loader,
             plan,
@@ -239,6 +260,7 @@ def make_private(
             physical_batch_size=physical_batch_size,
             rank=group.rank,
             world_size=group.world_size,
+            equal_parts=sharding is not None,
         )
         gradients = ExampleGradients(
             parts.model,
@@ -246,19 +268,24 @@ def make_private(
             batch_first=batch_first,
             views=views,
             self_check=self_check,
+            sharding=sharding,
         )
     except Exception as error:
         group.agree(error, {})
         raise
     try:
         if group.world_size > 1:
-            group.agree({**parts.facts(), **_flat(plan), "clipping": repr(clipping), "views": views}, _HINTS)
+            settings: dict[str, Any] = {"clipping": repr(clipping), "views": views}
+            if sharding is not None:  # what decides how often the model is run
+                settings |= {"self_check": self_check, "physical_batch_size": physical_batch_size}
+            group.agree({**parts.facts(), **_flat(plan), **settings}, _HINTS)
     except Exception:
         gradients.detach()
         raise
     group.share_model(parts.model)
+    randomness.share(group)
     private = PrivateOptimizer(
-        optimizer, parts.model, gradients, plan, clipping, clock, accountant, randomness, group
+        optimizer, parts.model, gradients, plan, clipping, clock, accountant, randomness, group, sharding
     )
     return Private(parts.model, private, loader, accountant, plan, gradients, randomness, group)
 
@@ -287,7 +314,7 @@ class _Parts:
 
     def facts(self) -> dict[str, Any]:
         """What every process must have alike; of a `TensorDataset` also a digest of some of its rows."""
-        shapes = {name: (tuple(each.shape), str(each.dtype), each.requires_grad)
+        shapes = {name: (tuple(each.shape), str(each.dtype), each.requires_grad, is_sharded(each))
                   for name, each in self.model.named_parameters()}  # fmt: skip
         return {
             "the number of examples": self.size,
@@ -304,6 +331,12 @@ class _Parts:
                 found.update(repr((tuple(tensor.shape), tensor.dtype)).encode())
                 found.update(some.view(torch.uint8).numpy().tobytes() if some.numel() else b"")
         return found.hexdigest()[:16]
+
+
+def _batch_size(data_loader: DataLoader[Any], sampling: Sampling | str | None) -> int | None:
+    """The loader's, unless `sampling` says how large batches are."""
+    says = isinstance(sampling, Sampling) or (sampling is not None and ":" in sampling)
+    return None if says else data_loader.batch_size
 
 
 def _flat(plan: Plan) -> dict[str, Any]:

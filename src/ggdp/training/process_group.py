@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The processes of a run under `torchrun`, or the one process there is.
 
-A logical step is one release in total, however many processes share the work: each samples and clips its own
-part of the data, the clipped sums are added up over all of them, and process 0 alone adds the noise, once,
-to its own sum before they are. Every process then holds the same noisy sum and takes the same step.
+A logical step is one release in total, however many processes share the work: each clips the gradients of its
+own part of the batch, the clipped sums are added up over all of them, and process 0 alone adds the noise,
+once, to its own sum before they are. Every process then holds the same noisy sum and takes the same step.
+Where the model is sharded, each process holds some rows of the sum and adds the noise of those.
 
 Before anything is recorded or released the processes tell each other whether they can go on. If one cannot,
 none does: that process raises its own error and the others raise `OtherProcessError` with its message.
@@ -18,6 +19,7 @@ import torch.distributed as dist
 from torch import nn
 
 from ggdp.errors import OtherProcessError
+from ggdp.training.sharding import is_sharded
 
 Value = TypeVar("Value")
 
@@ -105,11 +107,12 @@ class ProcessGroup:
                 tensor.copy_(part.view_as(tensor))
 
     def share_model(self, model: nn.Module) -> None:
-        """Give every process the parameters and buffers of process 0."""
+        """Give every process the parameters and buffers of process 0; what is sharded is held once anyway."""
         if self.world_size > 1:
             with torch.no_grad():
                 for tensor in [*model.parameters(), *model.buffers()]:
-                    dist.broadcast(tensor, src=0)
+                    if not is_sharded(tensor):
+                        dist.broadcast(tensor, src=0)
 
     def leaders(self, value: float, device: torch.device) -> float:
         """The number that process 0 has, so that all decide alike."""

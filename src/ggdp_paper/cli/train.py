@@ -70,6 +70,16 @@ RateOrNone = Annotated[
     float | None,
     _within("--rate", "Poisson sampling rate, in [1e-9, 1].", least=1e-9, most=1.0),
 ]
+SamplingText = Annotated[
+    str | None,
+    typer.Option(
+        "--sampling",
+        help="How batches are drawn and accounted: poisson (if left out), fixed-size, truncated-poisson, "
+        "allocation or shuffled, of the size that --rate or --batch-size gives; or with numbers, as "
+        "fixed-size:256/50000.",
+        metavar="KIND",
+    ),
+]
 Momentum = Annotated[
     float | None,
     _within(
@@ -156,6 +166,7 @@ def train(
     norm: Norm = None,
     rate: RateOrNone = None,
     batch_size: BatchSize = None,
+    sampling: SamplingText = None,
     epochs: Epochs = None,
     steps: StepsOrNone = None,
     clip_norm: ClipNorm = None,
@@ -178,10 +189,11 @@ def train(
 ) -> None:
     """Train a model so that every example in its training data is protected.
 
-    Gradients of single examples are clipped, summed over a Poisson batch and released with noise
-    (beta-DP-SGD). Options that are left out have values that suit the task. Training stops before the
-    budget is exceeded. Needs PyTorch: pip install "ggdp[torch]"; digits also need scikit-learn, and --plot
-    matplotlib: pip install "ggdp[reproduce]" brings all three.
+    Gradients of single examples are clipped, summed over a random batch and released with noise
+    (beta-DP-SGD). Batches are Poisson samples unless --sampling says otherwise. Options that are left out
+    have values that suit the task. Training stops before the budget is exceeded. Needs PyTorch: pip install
+    "ggdp[torch]"; digits also need scikit-learn, and --plot matplotlib: pip install "ggdp[reproduce]" brings
+    all three.
 
     Example: ggdp train --task digits --beta 1.5 --norm 2 --epsilon 3 --plot run.png
     """
@@ -198,6 +210,7 @@ def train(
         clip_norm=clip_norm, rate=rate, batch_size=batch_size, steps=steps, epochs=epochs,
         learning_rate=learning_rate, momentum=momentum, patience=patience,
         averages=() if average is None else (average,), physical_batch_size=physical_batch_size,
+        sampling=sampling,
     )  # fmt: skip
     source = source_of(seed)
     kept = None if checkpoint is None else checkpoint / "preprocessing.json"
@@ -335,6 +348,7 @@ def _print(found: dict[str, Any]) -> None:
         if not isinstance(found["norm"], str)
         else f"{found['clip_norm']:g} in the l_inf norm",
         "steps": f"{found['steps']} of {found['plan']['steps']}, rate {found['rate']:.4g}",
+        "batches": found["plan"]["sampling"] or "Poisson samples",
         "stopped by": found["stopped_by"],
         "seconds": f"{found['seconds']:.1f}",
     }

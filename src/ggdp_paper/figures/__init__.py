@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The paper's figures and tables, by the names that the command line knows.
 
-The numbers are the paper's own. `fig4` is the Adult panel of its Figure 4 and `fig4_imdb` the IMDB panel;
-`fig7` makes its Figures 7 and 8, `fig9` its Figures 9 to 16. Its Figure 6 is a diagram.
+The numbers are the paper's own. `fig4` is the Adult panel of its Figure 4, and
+`fig4_imdb`, `fig4_cifar10` and `fig4_svhn` the others; `table1_rdp` is the first row of its Table 1;
+`fig7` makes its Figures 7 and 8, `fig9` its Figures 9 to 16. Its Figure 6 is a diagram. `accountants` runs
+what the paper compares its accounting with, or says of it; `training_choices` tries what it says of batches.
 """
 
 import importlib
@@ -16,11 +18,16 @@ _ADDRESSES = {
     "fig3": "pate_accuracy:EXPERIMENT",
     "fig4": "training_accuracy:EXPERIMENT",
     "fig4_imdb": "training_accuracy:REVIEWS",
+    "fig4_cifar10": "training_accuracy:CIFAR10",
+    "fig4_svhn": "training_accuracy:SVHN",
     "table1": "cifar_table:EXPERIMENT",
+    "table1_rdp": "cifar_table:RENYI",
     "fig5": "tail_weight:EXPERIMENT",
     "fig7": "hardmax:EXPERIMENT",
     "fig9": "fixed_settings:EXPERIMENT",
+    "training_choices": "training_choices:EXPERIMENT",
     "speed": "sampling_speed:EXPERIMENT",
+    "accountants": "accountants:EXPERIMENT",
 }
 
 NAMES = tuple(_ADDRESSES)

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ggdp.mechanisms import Adjacency
 from ggdp.reporting import canvas
-from ggdp.selection import simulate_argmax
+from ggdp.selection import calibrated_noise, hardmax_utility, runner_up_histograms, simulate_argmax
 from ggdp_paper.experiment import Agreement, Experiment, Finding, Numbers, Settings
+from ggdp_paper.figures.pate_accuracy import grid_noise
 from ggdp_paper.sweep import Cell, Surroundings
 
 if TYPE_CHECKING:
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 _NUM_BLOCKS = 25  # of neighbouring gaps, in the record and in the picture
 _MUCH_CLOSER = 0.5  # times as far from 2 as with few classes
+_SUBSTANTIAL = 0.05  # of utility: "a substantial impact"
+_VISIBLE = 1e-4  # of utility: less is no difference
 _PEAK_ERROR = 0.005  # of a best exponent between grid points 1/4 apart: a grid 0.03 apart moved none by more
 
 
@@ -42,10 +46,33 @@ def utilities(config: Mapping[str, Any], surroundings: Surroundings) -> dict[str
     return {
         "betas": list(found.betas),
         "scales": [noise.scale for noise in found.noises[0]],
-        "areas": found.areas[0].tolist(),
+        "areas": [_area(found.gaps, row, config["area_to"]) for row in found.utilities[0]],
         "gaps": _block_means(found.gaps).tolist(),
         "utilities": _block_means(found.utilities[0]).tolist(),
     }
+
+
+def _area(gaps: NDArray[np.float64], utility: NDArray[np.float64], most: float) -> float:
+    """Mean utility over the gaps up to `most`."""
+    inside = gaps <= most * (1.0 + 1e-9)
+    return float(np.trapezoid(utility[inside], gaps[inside]) / np.ptp(gaps[inside]))
+
+
+def grid_areas(config: Mapping[str, Any], surroundings: Surroundings) -> dict[str, Any]:
+    """Areas of one vote with noise calibrated exactly, and with sigma from the paper's grid."""
+    gaps = np.array([gap for gap in _grid(config["gaps"]) if gap <= config["area_to"] * (1.0 + 1e-9)])
+    rng = np.random.default_rng(config["histogram_seed"])
+    histograms = runner_up_histograms(config["classes"], gaps, rng=rng)
+    rows: dict[str, list[Any]] = {"exact": [], "grid": [], "sigmas": []}
+    betas = _grid(config["betas"])
+    for beta in betas:
+        exact = calibrated_noise(beta, config["epsilon"], config["delta"], 1, Adjacency.ADD_REMOVE)
+        rounded = grid_noise(beta, config["epsilon"], config["delta"], config["sigmas"])
+        rows["sigmas"].append(None if rounded is None else rounded.scale / np.sqrt(2.0))
+        for name, noise in {"exact": exact, "grid": rounded}.items():
+            utility = None if noise is None else hardmax_utility(histograms, noise)
+            rows[name].append(None if utility is None else _area(gaps, utility, config["area_to"]))
+    return {"classes": config["classes"], "epsilon": config["epsilon"], "betas": betas, **rows}
 
 
 def _block_means(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -73,13 +100,29 @@ def _curves(settings: Settings) -> list[tuple[dict[str, Any], list[int]]]:
 
 
 def _cells(settings: Settings) -> list[Cell]:
-    shared = {name: settings[name] for name in ("delta", "gaps")}
+    shared = {name: settings[name] for name in ("delta", "gaps", "area_to")}
     seeded_as = "ggdp.reproduction.hardmax:utilities"
+    seed = settings["histogram_seeds"][0]
+    of_grid = [
+        Cell(
+            f"{__name__}:grid_areas",
+            {
+                **shared,
+                "classes": classes,
+                "epsilon": epsilon,
+                "betas": settings["grid"]["betas"],
+                "sigmas": settings["grid"]["sigmas"],
+                "histogram_seed": seed,
+            },
+        )
+        for classes in settings["classes"]
+        for epsilon in settings["grid"]["epsilons"]
+    ]
     return [
         Cell(f"{__name__}:utilities", {**shared, **curve, "histogram_seed": seed}, seeded_as=seeded_as)
         for curve, seeds in _curves(settings)
         for seed in seeds
-    ]
+    ] + of_grid
 
 
 def _numbers(settings: Settings, results: list[dict[str, Any]]) -> Numbers:
@@ -103,7 +146,7 @@ def _numbers(settings: Settings, results: list[dict[str, Any]]) -> Numbers:
                 "best exponents": [best_exponent(runs[0]["betas"], run["areas"]) for run in runs],
             }
         )
-    return {"curves": curves}
+    return {"curves": curves, "grid": list(rest)}
 
 
 def best_exponent(betas: list[float], areas: list[float]) -> float:
@@ -146,7 +189,55 @@ def _findings(settings: Settings, numbers: Numbers) -> dict[str, Finding]:
             f"{_told_of(pairs, lambda curve: f'{np.mean(_impacts(curve)):.3f}')}.",
             Agreement.of_all(_unanimous(_impacts(more) > _impacts(less)) for less, more in pairs),
         ),
+        "fixed gap": _at_fixed_gaps(numbers["curves"]),
+        "same beta": _same_beta(numbers["curves"]),
+        "jagged": _jagged(numbers["grid"]),
     }
+
+
+def _at_fixed_gaps(curves: Sequence[Mapping[str, Any]]) -> Finding:
+    """How far utility moves with the exponent at one gap, at most."""
+    spreads = [float(np.ptp(curve["utilities"], axis=0).max()) for curve in curves if curve["classes"] == 2]
+    told = ", ".join(
+        f"{100.0 * float(np.ptp(curve['utilities'], axis=0).max()):.0f} points ({curve['name']}, epsilon = "
+        f"{curve['epsilon']:g})"
+        for curve in curves
+    )
+    found = f"At the gap where it matters most, utilities of the exponents differ by {told}."
+    return Finding(found, Agreement.of_all(spread <= _SUBSTANTIAL for spread in spreads))
+
+
+def _same_beta(curves: Sequence[Mapping[str, Any]]) -> Finding:
+    """Over how many steps of the grid of exponents the best one moves with the gap, where it matters."""
+    told, verdicts = [], []
+    for curve in curves:
+        utilities, betas = np.array(curve["utilities"]), np.array(curve["betas"])
+        matters = np.ptp(utilities, axis=0) > _VISIBLE
+        best = betas[utilities.argmax(axis=0)[matters]]
+        told.append(f"{best.min():g} to {best.max():g} ({curve['name']}, epsilon = {curve['epsilon']:g})")
+        verdicts.append(bool(np.ptp(best) <= betas[1] - betas[0] + 1e-9))
+    return Finding(
+        f"The best exponent over the gaps: {', '.join(told)}. The same is within one step of the exponents "
+        "tried.",
+        Agreement.of_all(verdicts),
+    )
+
+
+def _jagged(rows: Sequence[Mapping[str, Any]]) -> Finding:
+    """Whether rounding sigma to the grid moves areas more, the larger the exponent."""
+    told, verdicts = [], []
+    for row in rows:
+        kept = [place for place, area in enumerate(row["grid"]) if area is not None]
+        betas = np.array(row["betas"])[kept]
+        moved = np.abs(np.array([row["grid"][place] - row["exact"][place] for place in kept]))
+        early, late = (float(moved[part].mean()) for part in (betas <= 2.0, betas > 2.0))
+        verdicts.append(late > early)
+        told.append(
+            f"{early:.1e} up to beta = 2 and {late:.1e} beyond ({row['classes']} classes, epsilon = "
+            f"{row['epsilon']:g})"
+        )
+    found = f"Sigma from the grid in place of the exact one moves the area, on average, by {'; '.join(told)}."
+    return Finding(found, Agreement.of_all(verdicts))
 
 
 def _of_classes(numbers: Numbers, classes: int) -> list[Mapping[str, Any]]:

@@ -2,7 +2,8 @@
 """Figure 3: label accuracy of GGNMax against beta at equal privacy, on the published votes of 250 teachers.
 
 Every noise is calibrated exactly, and accuracy is the exact expectation over the noise. The paper's mean of
-25 trials is computed too, for one budget, and that of fewer and more trials.
+25 trials is computed too, for one budget, and that of fewer and more trials; and so is accuracy with noise
+from the paper's evenly spaced grid of sigma, the least of which that meets the budget.
 """
 
 from collections.abc import Mapping
@@ -12,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ggdp.mechanisms import Adjacency
+from ggdp.accounting import epsilon
+from ggdp.distributions import GeneralizedGaussian
+from ggdp.mechanisms import AdditiveNoise, Adjacency
 from ggdp.selection import (
     Votes,
     calibrated_noise,
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 _FLAT = 0.01  # of accuracy: "roughly equivalently"
 _MINIMAL = 0.1 * _FLAT  # of accuracy: "minimal effect"
 _DROP_AROUND = (2.3, 2.9)  # of beta: "around 2.6"
+_LEAST_SIGMA = 0.02  # below, the accountant has no answer; no budget of the figure is met there
 _HEADLINE_BETAS = (1.0, 1.95, 2.42, 4.0)
 
 
@@ -73,6 +77,38 @@ def accuracies(config: Mapping[str, Any], surroundings: Surroundings) -> dict[st
     return found
 
 
+def grid_noise(
+    beta: float, budget: float, delta: float, grid: Mapping[str, Any]
+) -> GeneralizedGaussian | None:
+    """The least noise with sigma on an evenly spaced grid for which one vote meets the budget, if any."""
+    for sigma in np.linspace(grid["from"], grid["to"], grid["points"]):
+        noise = GeneralizedGaussian.from_noise_multiplier(beta, float(sigma))
+        if sigma >= _LEAST_SIGMA and epsilon(AdditiveNoise(noise), delta=delta).upper <= budget:
+            return noise
+    return None
+
+
+def on_grid(config: Mapping[str, Any], surroundings: Surroundings) -> dict[str, Any]:
+    """Accuracy of one vote with the noise of one exponent from the paper's grid, for every budget."""
+    if surroundings.data is None:
+        raise ValueError("the votes are read from the data folder, and none was given")
+    found: dict[str, Any] = {"beta": config["beta"], "sigmas": [], "datasets": {}}
+    noises = [
+        grid_noise(config["beta"], budget, config["delta"], config["grid"])
+        for budget in config["grid"]["epsilons"]
+    ]
+    found["sigmas"] = [None if noise is None else noise.scale / np.sqrt(2.0) for noise in noises]
+    for name, num_queries in config["queries"].items():
+        votes, truth = published_votes(surroundings.data, name, num_queries)
+        found["datasets"][name] = [
+            None
+            if noise is None
+            else float(np.mean(win_probabilities(votes.counts, noise)[np.arange(len(truth)), truth]))
+            for noise in noises
+        ]
+    return found
+
+
 def _betas(settings: Settings) -> list[float]:
     grid = settings["betas"]
     return [round(float(beta), 6) for beta in np.linspace(grid["from"], grid["to"], grid["points"])]
@@ -81,7 +117,7 @@ def _betas(settings: Settings) -> list[float]:
 def _cells(settings: Settings) -> list[Cell]:
     shared = {name: settings[name] for name in ("delta", "queries", "data")}
     num_trials, tried = max(_trial_counts(settings)), settings["trials"]["budget"]
-    return [
+    calibrated = [
         Cell(
             f"{__name__}:accuracies",
             {
@@ -93,6 +129,10 @@ def _cells(settings: Settings) -> list[Cell]:
             seeded_as="ggdp.reproduction.pate_accuracy:accuracies",
         )
         for place, budget in enumerate(settings["budgets"])
+        for beta in _betas(settings)
+    ]
+    return calibrated + [
+        Cell(f"{__name__}:on_grid", {**shared, "beta": beta, "grid": settings["grid"]})
         for beta in _betas(settings)
     ]
 
@@ -115,7 +155,23 @@ def _numbers(settings: Settings, results: list[dict[str, Any]]) -> Numbers:
                 shares = np.array([row["shares"] for row in found])
                 curve["by trials"] = [_first_trials(shares, num) for num in _trial_counts(settings)]
             curves.append(curve)
-    return {"betas": betas, "curves": curves, "notes": [*_notes(betas, curves), *_trial_notes(curves)]}
+    grid = _grid_curves(settings, results[len(settings["budgets"]) * count :])
+    notes = [*_notes(betas, curves), *_trial_notes(curves)]
+    return {"betas": betas, "curves": curves, "grid": grid, "notes": notes}
+
+
+def _grid_curves(settings: Settings, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A curve for each dataset and budget; None where no sigma of the grid meets the budget."""
+    return [
+        {
+            "dataset": name,
+            "epsilon": budget,
+            "sigmas": [row["sigmas"][place] for row in rows],
+            "accuracy": [row["datasets"][name][place] for row in rows],
+        }
+        for place, budget in enumerate(settings["grid"]["epsilons"])
+        for name in settings["queries"]
+    ]
 
 
 def _first_trials(shares: NDArray[np.float64], num_trials: int) -> dict[str, Any]:
@@ -200,12 +256,28 @@ def _findings(settings: Settings, numbers: Numbers) -> dict[str, Finding]:
             f"{100 * min(falls):.2f} to {100 * max(falls):.2f} percentage points.",
             Agreement.of(min(falls) > 0.0 and max(falls) <= _FLAT),
         ),
-        "dip": _drop(betas, values),
+        "dip": _drop(betas, values, "exactly calibrated noise"),
+        "grid": _effect_of_grid(betas, numbers["grid"]),
         "trials": _effect_of_trials(numbers),
     }
 
 
-def _drop(betas: NDArray[np.float64], curves: list[NDArray[np.float64]]) -> Finding:
+def _effect_of_grid(betas: NDArray[np.float64], curves: list[dict[str, Any]]) -> Finding:
+    """Whether noise from the grid has the drop that exactly calibrated noise has not."""
+    whole = [np.array(curve["accuracy"]) for curve in curves if None not in curve["accuracy"]]
+    ends = []
+    for curve in curves:
+        if None in curve["accuracy"] and curve["dataset"] == curves[0]["dataset"]:
+            first = betas[curve["accuracy"].index(None)]
+            ends.append(f"from beta = {first:.2f} on at epsilon = {curve['epsilon']:g}")
+    told = f" No sigma of the grid meets the budget {' and '.join(ends)}." if ends else ""
+    if not whole:
+        return Finding(f"The grid holds no whole curve.{told}", Agreement.UNDECIDED)
+    found = _drop(betas, whole, "sigma from the paper's grid")
+    return Finding(found.found + told, found.agreement)
+
+
+def _drop(betas: NDArray[np.float64], curves: list[NDArray[np.float64]], noise: str) -> Finding:
     """A drop is a step down that is more than twice as large as the steps before and after it."""
     low, high = _DROP_AROUND
     near = (betas[1:-2] >= low) & (betas[2:-1] <= high)  # steps that have neighbours
@@ -219,7 +291,7 @@ def _drop(betas: NDArray[np.float64], curves: list[NDArray[np.float64]]) -> Find
         steep = (falls[1:-1] > 2.0 * falls[:-2]) & (falls[1:-1] > 2.0 * falls[2:]) & (falls[1:-1] > 0.0)
         verdicts.append(bool(np.any(steep & near)))
     found = (
-        f"With exactly calibrated noise, {verdicts.count(True) or 'none'} of the {len(curves)} curves of one "
+        f"With {noise}, {verdicts.count(True) or 'none'} of the {len(curves)} curves of one "
         "vote drops around 2.6, that is by a step more than twice as large as the steps beside it."
     )
     return Finding(found, Agreement.of_all(verdicts))
@@ -270,8 +342,26 @@ def _pictures(settings: Settings, numbers: Numbers) -> dict[str, "Figure"]:
             for name in settings["queries"]
         ]
 
+    def grid_panels() -> list[tuple[str, list[dict[str, Any]]]]:
+        return [
+            (
+                f"{name.upper()}, sigma from the paper's grid",
+                [
+                    {
+                        "label": f"epsilon = {curve['epsilon']:g}",
+                        "betas": [beta for beta, value in zip(*both, strict=True) if value is not None],
+                        "values": [value for value in curve["accuracy"] if value is not None],
+                    }
+                    for curve in numbers["grid"]
+                    if curve["dataset"] == name and (both := (numbers["betas"], curve["accuracy"]))
+                ],
+            )
+            for name in settings["queries"]
+        ]
+
     label = "label accuracy, exact expectation (%)"
     return {
+        "fig3_grid": accuracy_figure(grid_panels(), label),
         "fig3": accuracy_figure(panels(many=False), label),
         "fig3_many_votes": accuracy_figure(panels(many=True), label),
     }

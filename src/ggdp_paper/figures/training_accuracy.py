@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figure 4: test accuracy of beta-DP-SGD against beta for several budgets, all hyperparameters tuned.
 
-`EXPERIMENT` is the figure on Adult. `REVIEWS` is the same sweep on IMDB with an LSTM. It runs where there is
-a GPU, and is read from a kept record elsewhere.
+`EXPERIMENT` is the figure on Adult. `REVIEWS` is the same sweep on IMDB with an LSTM, `CIFAR10` and `SVHN` on
+images. They run where there is a GPU, and are read from a kept record elsewhere, where there is one.
 """
 
 import dataclasses
@@ -222,13 +222,21 @@ EXPERIMENT = Experiment(
     kept_with="training",
 )
 
-REVIEWS = dataclasses.replace(
-    EXPERIMENT,
-    name="fig4_imdb",
-    pictures=lambda settings, numbers: {"fig4_imdb": accuracy_by_beta(settings, numbers)},
-    files=lambda settings: (),
-    packages=(),
-    kept_with="",
-    folders=("aclImdb",),
-    needs_record=True,
-)
+
+def _panel(name: str, folders: tuple[str, ...] = (), files: tuple[str, ...] = ()) -> Experiment:
+    """Another panel of the figure, which needs a GPU."""
+    return dataclasses.replace(
+        EXPERIMENT,
+        name=name,
+        pictures=lambda settings, numbers: {name: accuracy_by_beta(settings, numbers)},
+        files=lambda settings: files,
+        packages=(),
+        kept_with="",
+        folders=folders,
+        needs_record=bool(folders),
+    )
+
+
+REVIEWS = _panel("fig4_imdb", folders=("aclImdb",))
+CIFAR10 = _panel("fig4_cifar10", folders=("cifar-10-batches-py", "cifar-10-batches-bin"))
+SVHN = _panel("fig4_svhn", files=("train_32x32.mat", "test_32x32.mat"))

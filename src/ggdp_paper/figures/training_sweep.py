@@ -39,7 +39,10 @@ def spent(config: Mapping[str, Any], surroundings: Surroundings) -> dict[str, An
 
 
 def trained(config: Mapping[str, Any], surroundings: Surroundings) -> dict[str, Any]:
-    """Train once; the test accuracy after every epoch, until it has not risen for `patience` epochs."""
+    """Train once; the test accuracy after every epoch, until it has not risen for `patience` epochs.
+
+    The paper stops when it has fallen for 10 epochs in a row, which is no sooner.
+    """
     import torch
 
     threads = torch.get_num_threads()
@@ -67,14 +70,14 @@ def _prepared(config: Mapping[str, Any], surroundings: Surroundings) -> Any:
 
 def _accuracies(run: Any, config: Mapping[str, Any]) -> list[float]:
     """The loop of `fit` without its rows: epsilon is left to its own cells."""
-    from ggdp.training.fit import take_steps
+    from ggdp.training.fit import is_tired, take_steps
 
     private = run.private
     found: list[float] = []
     while len(found) < config["epochs"]:
         take_steps(private, private.plan.steps_per_epoch)
         found.append(run.score(private.model))
-        if len(found) - 1 - int(np.argmax(found)) >= config["patience"]:
+        if is_tired(found, patience=config["patience"]):
             break
     return found
 

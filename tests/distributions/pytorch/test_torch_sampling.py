@@ -6,7 +6,7 @@ import io
 import numpy as np
 import pytest
 
-from ggdp import GeneralizedGaussian, Laplace
+from ggdp import GeneralizedGaussian, Laplace, SphericalGeneralizedGaussian
 from laws import BETAS, LEVEL, count_pvalue, ks_pvalue, look_independent, scaled
 
 torch = pytest.importorskip("torch")
@@ -218,3 +218,25 @@ def test_tensors_drawn_together_get_the_noise_one_long_tensor_would():
     assert torch.equal(tensors[1].reshape(-1), expected[0])
     assert torch.equal(tensors[2], expected[1])
     assert torch.equal(torch.cat(tensors[3:]), expected[2])
+
+
+def test_one_vector_of_spherical_noise_is_added_to_all_tensors_together():
+    noise = SphericalGeneralizedGaussian(1.5, 2.0, 7)
+    whole = sample(noise, (), generator=seeded(5), dtype=torch.float64)
+    parts = [torch.ones(2, 2, dtype=torch.float64), torch.ones(3, dtype=torch.float64)]
+    assert add_noise_(parts, noise, generator=seeded(5)) is parts
+    added = torch.cat([part.flatten() for part in parts]) - 1.0
+    assert torch.allclose(added, whole, rtol=1e-12, atol=1e-14)
+    assert not torch.allclose(sample(noise, (), generator=seeded(6), dtype=torch.float64), whole)
+    assert sample(noise, (2, 3)).shape == (2, 3, 7)
+    assert sample(noise, (0,)).shape == (0, 7)
+
+
+def test_spherical_noise_that_does_not_fit_its_tensors_is_refused():
+    noise = SphericalGeneralizedGaussian(1.0, 1.0, 4)
+    with pytest.raises(ValueError, match="as many numbers as the noise has dimensions, 4, got 3"):
+        add_noise_(torch.zeros(3), noise)
+    with pytest.raises(ValueError, match="one dtype and one device"):
+        add_noise_([torch.zeros(2), torch.zeros(2, dtype=torch.float64)], noise)
+    with pytest.raises(ValueError, match=r"length of the noise must be .* use a wider dtype"):
+        sample(SphericalGeneralizedGaussian(1.0, 1e4, 4), (), dtype=torch.float16)

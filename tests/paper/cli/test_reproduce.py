@@ -39,11 +39,11 @@ def test_a_figure_without_data_is_skipped_and_one_that_fails_stops_no_other(ggdp
         (tmp_path / "data" / "pate" / f"{name}_test_labels.npy").write_text("no labels")
     failed = ggdp("reproduce", "fig1", "fig3", "--data", tmp_path / "data", *shared)
     assert failed.code == 1
-    assert "fig3: failed, 28 of 28 cells failed, the first with ValueError" in failed.out
+    assert "fig3: failed, 35 of 35 cells failed, the first with ValueError" in failed.out
     assert "fig3: skipped" not in failed.out
     page = (tmp_path / "out" / "index.html").read_text()
     assert 'id="fig1"' in page
-    assert "fig3: failed, 28 of 28 cells failed" in page
+    assert "fig3: failed, 35 of 35 cells failed" in page
 
 
 def test_what_is_read_from_a_kept_record_is_told_on_the_terminal_and_on_the_page(ggdp, tmp_path):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/tasks.md: its code runs, and its figures are what the library says."""
+"""docs/tasks.md: its figures are what the library says."""
 
 import re
 from pathlib import Path
@@ -14,13 +14,6 @@ from ggdp_paper.tasks.standardisation import MEAN_CLIP, mechanism
 
 PAGE = (Path(__file__).parents[3] / "docs" / "tasks.md").read_text()
 MODELS = {"digits": digits, "adult": adult, "imdb": imdb, "cifar10": images, "svhn": images}
-
-
-def test_the_code_of_the_page_runs():
-    names = {}
-    for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
-        exec(compile(block, "docs/tasks.md", "exec"), names)
-    assert names["report"].last.epsilon > 1.9
 
 
 def test_the_table_lists_every_task_with_its_parameters():

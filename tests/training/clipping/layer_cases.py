@@ -66,15 +66,23 @@ class AfterLinear(nn.Module):
 class Tied(nn.Module):
     """An embedding whose weight is the last layer's too, as language models have it."""
 
-    def __init__(self) -> None:
+    def __init__(self, words: int = 7, width: int = 4, padding: int | None = None, bias: bool = True) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(7, 4)
-        self.middle = nn.Linear(4, 4)
-        self.last = nn.Linear(4, 7)
+        self.embedding = nn.Embedding(words, width, padding_idx=padding)
+        self.middle = nn.Linear(width, width)
+        self.last = nn.Linear(width, words, bias=bias)
         self.last.weight = self.embedding.weight
 
     def forward(self, tokens: Tensor) -> Tensor:
         return self.last(torch.tanh(self.middle(self.embedding(tokens))))
+
+
+class TiedThrice(Tied):
+    """Two embeddings and the last layer by one weight, as in a model that translates."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        source = self.embedding(tokens.flip(1)).mean(dim=1, keepdim=True)
+        return self.last(torch.tanh(self.middle(self.embedding(tokens)) + source))
 
 
 class Twice(nn.Module):
@@ -281,6 +289,11 @@ CASES = (
     ),
     _layer("lstm after linear", AfterLinear, N, 6, 3),
     LayerCase("tied", Tied, partial(_tokens, N, 6)),
+    LayerCase("tied, few positions", partial(Tied, 40, 24), partial(_tokens, N, 3)),
+    LayerCase("tied, one position", partial(Tied, 40, 24, bias=False), partial(_tokens, N, 1)),
+    LayerCase("tied, padded", partial(Tied, 40, 24, padding=2, bias=False), partial(_tokens, N, 3)),
+    LayerCase("tied thrice", partial(TiedThrice, 50, 30), partial(_tokens, N, 2)),
+    _layer("linear called twice, few positions", lambda: Twice(nn.Linear(12, 12)), N, 2, 12),
     _layer("linear called twice", lambda: Twice(nn.Linear(4, 4)), N, 4),
     _layer("linear called twice on sequences", lambda: Twice(nn.Linear(4, 4)), N, 3, 4),
     _layer("convolution called twice", lambda: Twice(nn.Conv1d(2, 2, 3, padding=1)), N, 2, 5),

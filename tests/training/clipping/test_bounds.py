@@ -100,7 +100,9 @@ def test_the_float64_check_rejects_factors_without_a_margin() -> None:
 
 
 @pytest.mark.parametrize("p", [1.0, 1.33, 2.0, math.inf])
-@pytest.mark.parametrize("name", ["mlp", "cnn", "tied", "lstm", "cross-attention", "low rank", "positions"])
+@pytest.mark.parametrize(
+    "name", ["mlp", "cnn", "tied", "tied, few positions", "lstm", "cross-attention", "low rank", "positions"]
+)
 def test_per_layer_sums_equal_a_loop_over_single_examples(name: str, p: float) -> None:
     case: LayerCase = next(each for each in CASES if each.name == name)
     torch.manual_seed(6)
@@ -124,7 +126,17 @@ def test_per_layer_sums_equal_a_loop_over_single_examples(name: str, p: float) -
 @pytest.mark.parametrize("size", [1e-22, 1e16])
 @pytest.mark.parametrize(
     "name",
-    ["mlp", "linear on short sequences", "conv2d", "conv2d, few positions", "embedding", "lstm", "prelu"],
+    [
+        "mlp",
+        "linear on short sequences",
+        "conv2d",
+        "conv2d, few positions",
+        "embedding",
+        "lstm",
+        "prelu",
+        "tied, few positions",
+        "tied, padded",
+    ],
 )
 def test_norms_are_right_for_losses_of_any_size(name: str, size: float) -> None:
     case: LayerCase = next(each for each in CASES if each.name == name)

@@ -122,6 +122,13 @@ class Draws(TorchDispatchMode):
             drawn = drawn if self._rest is None else self._next(name, drawn).clone()
             self.numbers.append((name, drawn.clone()))
             return drawn
+        if name == "native_dropout":  # what dropout is on a GPU: the output and the mask
+            output, mask = func(*args, **kwargs)
+            if self._rest is not None:
+                mask = self._next(name, mask).clone()
+                output = args[0] * mask / (1.0 - args[1])
+            self.numbers.append((name, mask.clone()))
+            return output, mask
         if name in ("rrelu_with_noise", "rrelu_with_noise_"):
             slopes = args[1]
             output = func(*args, **kwargs)

@@ -79,6 +79,7 @@ class _Sandwich:
             above, below = self.above.log_delta(epsilon).estimate, self.below.log_delta(epsilon).estimate
         except CannotCertifyError:
             return math.nan
+        below = above if below == -math.inf else below  # beyond the largest loss that is certainly reached
         return math.exp(min(0.5 * (above + below), 0.0)) + 0.5 * sum(self.infinite)
 
 

@@ -12,12 +12,20 @@ from typing import Any
 from ggdp import arguments
 from ggdp.accounting.engines.curve import MOST_EPSILON
 from ggdp.accounting.profile import checked_delta
-from ggdp.mechanisms import AdditiveNoise, Adjacency, CustomMechanism, PoissonSampled, from_dict, to_dict
+from ggdp.mechanisms import (
+    AdditiveNoise,
+    Adjacency,
+    Batched,
+    CustomMechanism,
+    PoissonSampled,
+    from_dict,
+    to_dict,
+)
 
 VERSION = 2
 KIND = "accountant"
 
-Step = AdditiveNoise | PoissonSampled | CustomMechanism
+Step = AdditiveNoise | PoissonSampled | Batched | CustomMechanism
 Counts = dict[Step, int]
 
 _FIELDS = {"version", "kind", "adjacency", "budget", "steps"}
@@ -87,7 +95,7 @@ def read(state: dict[str, Any]) -> tuple[Counts, Budget | None, Adjacency]:
     for entry in state["steps"]:
         _exactly("step", entry, {"mechanism", "times"})
         step = from_dict(entry["mechanism"])
-        if not isinstance(step, (AdditiveNoise, PoissonSampled, CustomMechanism)):
+        if not isinstance(step, (AdditiveNoise, PoissonSampled, Batched, CustomMechanism)):
             raise ValueError(f"mechanism of a step must be one release, got {type(step).__name__}")
         if step in counts:
             raise ValueError(f"steps must name every mechanism once, got {step} twice")

@@ -8,17 +8,27 @@
 Which of them is taken never changes the law, only the draws that a seed gives.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import TypeVar
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ggdp import arguments
 from ggdp.distributions import numpy_sampler
 from ggdp.distributions.generalized_gaussian import GeneralizedGaussian
 from ggdp.distributions.pytorch import fused, quantile
-from ggdp.distributions.pytorch.streams import Generator, Stream, stream_of
+from ggdp.distributions.pytorch.streams import (
+    CHACHA_SPAN,
+    CHACHA_WORDS,
+    PHILOX_WORDS,
+    Generator,
+    Stream,
+    stream_of,
+)
+from ggdp.distributions.spherical import SphericalGeneralizedGaussian
 
 _FLOAT_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 _SMALL = 1 << 16
@@ -30,14 +40,14 @@ Target = TypeVar("Target", torch.Tensor, Sequence[torch.Tensor])
 
 
 def sample(
-    noise: GeneralizedGaussian,
+    noise: GeneralizedGaussian | SphericalGeneralizedGaussian,
     shape: Sequence[int],
     *,
     generator: Generator | None = None,
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """Draw independent noise of the given shape.
+    """Draw independent noise of the given shape; of spherical noise, independent vectors, with one axis more.
 
     Guarantees:
         * The law is that of `noise` on every device, tails included: nothing is truncated above 2^-95 per
@@ -46,6 +56,8 @@ def sample(
           rounded once: float32 noise has 24 significant bits, bfloat16 noise 8. Off the CPU, noise in float32
           is read off a lattice of 2^-31 in probability, of 2^-95 where P(|X| > |x|) < 2^-14: every
           tail probability is right to a factor 1 +- 2^-16.
+        * A vector of spherical noise is the direction of a Gaussian vector, drawn on the device, times a
+          length that is drawn on the CPU in float64.
         * Successive calls with one generator give independent noise, and so do streams of different ranks.
 
     Args:
@@ -56,18 +68,32 @@ def sample(
         device: Where the result lives.
         dtype: float64, float32, bfloat16 or float16; PyTorch's default dtype if left out.
     """
+    if isinstance(noise, SphericalGeneralizedGaussian):
+        whole = torch.empty((*shape, noise.dimension), device=device, dtype=dtype)
+        return whole.copy_(_drawn_vectors(whole, noise, stream_of(generator)))
     out = torch.empty(tuple(shape), device=device, dtype=dtype)
     _draw_(out, noise, stream_of(generator), add=False)
     return out
 
 
-def add_noise_(tensors: Target, noise: GeneralizedGaussian, *, generator: Generator | None = None) -> Target:
+def add_noise_(
+    tensors: Target,
+    noise: GeneralizedGaussian | SphericalGeneralizedGaussian,
+    *,
+    generator: Generator | None = None,
+) -> Target:
     """Add independent noise in place to a tensor, or to every tensor of a list, and return what was given.
+
+    All numbers together are the vector that spherical noise is added to: they must be as many as its
+    dimension, of one dtype and on one device.
 
     The sum is taken in the precision the noise is computed in and rounded once. Autograd does not see it.
     `sample` has the guarantees; the tensors of a list get disjoint parts of the stream.
     """
     stream = stream_of(generator)
+    if isinstance(noise, SphericalGeneralizedGaussian):
+        _add_vector_(_listed(tensors), noise, stream)
+        return tensors
     with torch.no_grad():
         for together in _drawn_together(_listed(tensors)):
             if len(together) == 1:
@@ -75,6 +101,69 @@ def add_noise_(tensors: Target, noise: GeneralizedGaussian, *, generator: Genera
             else:
                 _add_together_(together, noise, stream)
     return tensors
+
+
+class Piece(NamedTuple):
+    """Some consecutive elements, in row-major order, of a larger tensor.
+
+    Attributes:
+        tensor: They, contiguous.
+        start: The place of the first of them in the whole.
+        whole: How many elements the whole has.
+    """
+
+    tensor: torch.Tensor
+    start: int
+    whole: int
+
+
+def add_noise_to_pieces_(
+    pieces: Sequence[Piece], noise: GeneralizedGaussian, *, generator: Generator | None = None
+) -> None:
+    """Add to pieces of tensors, in place, what `add_noise_` would add to those elements of the whole tensors.
+
+    Processes that hold different pieces and generators in the same state add, together, the noise that one
+    process would. The generator moves on as it would there. On CUDA with Triton a process draws the noise of
+    its own pieces alone; elsewhere it draws the noise of one whole tensor after another and keeps its part.
+    """
+    stream = stream_of(generator)
+    standing_in = [
+        piece.tensor.new_empty(1).expand(piece.whole) for piece in pieces
+    ]  # no memory of that size
+    numbers = {id(tensor): number for number, tensor in enumerate(standing_in)}
+    with torch.no_grad():
+        for together in _drawn_together(standing_in):
+            some = [pieces[numbers[id(tensor)]] for tensor in together]
+            _check(some[0].tensor.dtype, noise)
+            if some[0].tensor.is_cuda and fused.triton_is_installed():
+                _add_to_piece_(some[0], noise, stream)
+                continue
+            sizes = [piece.whole for piece in some]
+            if sum(sizes):
+                drawn = _drawn(some[0].tensor.new_empty(1).expand(sum(sizes)), noise, stream)
+                for piece, part in zip(some, torch.split(drawn, sizes), strict=True):
+                    own = part[piece.start : piece.start + piece.tensor.numel()]
+                    piece.tensor.add_(own.view(piece.tensor.shape))
+
+
+def _add_to_piece_(piece: Piece, noise: GeneralizedGaussian, stream: Stream) -> None:
+    """Launch the kernel at the span of blocks in which the piece begins."""
+    if piece.whole == 0:
+        return
+    tensor = piece.tensor
+    with torch.cuda.device(tensor.device):
+        key, first = stream.kernel_key(tensor.device), stream.reserve(piece.whole)
+        words, shape = (
+            (CHACHA_WORDS, fused.CHACHA_SHAPE) if stream.secure else (PHILOX_WORDS, fused.PHILOX_SHAPE)
+        )
+        span = words * (CHACHA_SPAN if stream.secure else 1)
+        before = piece.start % span
+        drawn = torch.zeros(before + tensor.numel(), dtype=tensor.dtype, device=tensor.device)
+        drawn[before:] = tensor.reshape(-1)
+        if tensor.numel():
+            block = first + (piece.start - before) // words
+            fused.launch(drawn, noise, key, block, add=True, secure=stream.secure, shape=shape)
+            tensor.copy_(drawn[before:].view(tensor.shape))
 
 
 def _drawn_together(tensors: list[torch.Tensor]) -> list[list[torch.Tensor]]:
@@ -98,6 +187,45 @@ def _add_together_(tensors: list[torch.Tensor], noise: GeneralizedGaussian, stre
     drawn = _drawn(torch.empty(sum(sizes), dtype=tensors[0].dtype), noise, stream)
     for tensor, part in zip(tensors, torch.split(drawn, sizes), strict=True):
         tensor.add_(part.view(tensor.shape))
+
+
+def _add_vector_(tensors: list[torch.Tensor], noise: SphericalGeneralizedGaussian, stream: Stream) -> None:
+    sizes = [tensor.numel() for tensor in tensors]
+    if sum(sizes) != noise.dimension:
+        raise ValueError(
+            f"tensors must hold as many numbers as the noise has dimensions, {noise.dimension}, got "
+            f"{sum(sizes)}; calibrate noise with dimension={sum(sizes)}"
+        )
+    if len({(tensor.dtype, tensor.device) for tensor in tensors}) > 1:
+        raise ValueError(
+            "tensors must have one dtype and one device for spherical noise, got several; "
+            "take independent noise, or bring them together first"
+        )
+    with torch.no_grad():
+        drawn = _drawn_vectors(tensors[0].new_empty(1).expand(noise.dimension), noise, stream)
+        for tensor, part in zip(tensors, torch.split(drawn, sizes), strict=True):
+            tensor.add_(part.view(tensor.shape))
+
+
+def _drawn_vectors(target: torch.Tensor, noise: SphericalGeneralizedGaussian, stream: Stream) -> torch.Tensor:
+    """Vectors along the last axis of the target's shape, in the precision they are computed in."""
+    span = torch.finfo(target.dtype)
+    longest = float(noise.radius_isf(2.0**-184))
+    hint = f"{target.dtype} cannot hold such noise, use a wider dtype"
+    arguments.real("length of the noise", longest, least=span.tiny, most=span.max, hint=hint)
+
+    def draws(law: GeneralizedGaussian) -> Callable[[int], NDArray[np.float64]]:
+        return lambda many: _drawn(torch.empty(many, dtype=torch.float64), law, stream).numpy()
+
+    exponentials = draws(GeneralizedGaussian(1.0, 1.0))  # their distance from zero
+    vectors = _drawn(target, GeneralizedGaussian(2.0, 1.0), stream)
+    lengths = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True, dtype=torch.float64)
+    lengths = lengths.clamp_min(span.tiny)  # one number may be drawn as zero, with a probability of 2^-31
+    radii = noise.radii(
+        lengths.numel(), draws(GeneralizedGaussian(2.0, math.sqrt(2.0))), lambda n: -np.abs(exponentials(n))
+    )
+    factor = torch.from_numpy(radii).to(target.device).view(lengths.shape) / lengths
+    return vectors.mul_(factor.to(vectors.dtype))
 
 
 def _listed(tensors: torch.Tensor | Iterable[torch.Tensor]) -> list[torch.Tensor]:

@@ -286,11 +286,14 @@ def tail_picture(answer: Answer, rivals: Sequence[Rival]) -> bytes:
 
 
 def trade_off_picture(trade_off: Sequence[tuple[float, Bounds]]) -> bytes:
-    """Draw the least false negative rate against the false positive rate; below it nobody can be."""
+    """Draw the least false negative rate against the false positive rate; nobody can be in the shaded area.
+
+    The shaded area is a stair. The line joins its corners; a convex curve may lie below that line.
+    """
     rates, missed = [rate for rate, _ in trade_off], [bounds.lower for _, bounds in trade_off]
     figure, axes = _panel()
-    axes.fill_between(rates, 0.0, missed, color=canvas.COLOURS[0], alpha=0.12)
-    axes.plot(rates, missed, ".-", color=canvas.COLOURS[0], linewidth=2.0, label="best attacker")
+    axes.fill_between(rates, 0.0, missed, step="pre", color=canvas.COLOURS[0], alpha=0.12, linewidth=0.0)
+    axes.plot(rates, missed, ".-", color=canvas.COLOURS[0], linewidth=1.2, label="best attacker")
     axes.plot([0.0, 1.0], [1.0, 0.0], color="#7f7f7f", linestyle=":", label="blind guessing")
     axes.set_xlim(0.0, 1.0)
     axes.set_ylim(0.0, 1.0)

@@ -201,7 +201,8 @@ def attack(answer, card, found, mo, picture):
       <p>Every point is a guarantee of the same run: a smaller delta costs a larger epsilon. Computed at the
       dots; a shaded band lies between lower and upper bounds.</p>"""
     _attack = f"""{picture(answer.trade_off_picture(_trade_off), _words)}
-      <p data-fact="attack">{_words} Nobody reaches the shaded area. The dotted line is blind guessing.</p>"""
+      <p data-fact="attack">{_words} Computed at the dots. Nobody reaches the shaded
+      area. The dotted line is blind guessing.</p>"""
     mo.Html(
         f"""<div class="gg-pair">{card("Epsilon against delta", _curve)}
     {card("What an attacker can achieve", _attack)}</div>"""

@@ -6,10 +6,10 @@ parameter's per-example gradient is known, and need not be written down to be me
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,6 +23,22 @@ _CHUNK_BYTES: Final = {"cpu": 1 << 20, "cuda": 1 << 28}
 
 
 Matrices = tuple[Tensor, ...]
+
+
+class MatrixTerms(NamedTuple):
+    """A matrix's gradient as a sum over positions t of outer products u_t v_t^T; beside it, a bias's.
+
+    Attributes:
+        slot: The number of the matrix.
+        left: u_t, (n, T, rows); or (n, T) whole numbers, of the one row in which u_t is 1 and not 0.
+        right: v_t, (n, T, columns).
+        bias: The number of the bias and its gradients by position (n, T, size), if there is one.
+    """
+
+    slot: int
+    left: Tensor
+    right: Tensor
+    bias: tuple[int, Tensor] | None = None
 
 
 def chunk_bytes(device: torch.device) -> int:
@@ -54,6 +70,11 @@ class AbstractCall(ABC):
     @property
     def outer_product(self) -> OuterProduct | None:
         """The factors of the gradients, if every example's is an outer product."""
+        return None
+
+    @property
+    def matrix_terms(self) -> MatrixTerms | None:
+        """The outer products that the gradients are sums of, if they are; see `shared`."""
         return None
 
     @abstractmethod
@@ -149,55 +170,6 @@ def rows_of(examples: Tensor, views: int) -> Tensor:
     return (examples.unsqueeze(1) * views + torch.arange(views, device=examples.device)).flatten()
 
 
-class SummedCalls(AbstractCall):
-    """Several calls with parameters in common: the gradient of an example is the sum over the calls."""
-
-    def __init__(self, calls: Sequence[AbstractCall]) -> None:
-        self._calls = tuple(calls)
-        self.slots = tuple(sorted({slot for call in calls for slot in call.slots}))
-        self.num_examples = calls[0].num_examples
-        self._shapes: tuple[torch.Size, ...] = ()
-
-    @property
-    def example_bytes(self) -> int:
-        """See `AbstractCall`."""
-        return sum(call.example_bytes for call in self._calls)
-
-    @property
-    def device(self) -> torch.device:
-        """See `AbstractCall`."""
-        return self._calls[0].device
-
-    def closed_norms(self, p: float) -> None:
-        """None: the norm of a sum is not made of norms."""
-
-    def rows(self, start: int, stop: int, into: Matrices | None = None) -> Matrices:
-        """See `AbstractCall`; all calls put into the parameters' own order."""
-        totals = self._totals([_shaped_rows(call, start, stop) for call in self._calls])
-        self._shapes = tuple(total.shape[1:] for total in totals)
-        return tuple(total.flatten(1) for total in totals)
-
-    def shaped(self, place: int, flat: Tensor) -> Tensor:
-        """See `AbstractCall`."""
-        return flat.view(*flat.shape[:-1], *self._shapes[place])
-
-    def weighted_sum(self, weights: Tensor) -> tuple[Tensor, ...]:
-        """See `AbstractCall`."""
-        return self._totals([call.weighted_sum(weights) for call in self._calls])
-
-    def zero_rows(self, rows: Tensor) -> None:
-        """See `AbstractCall`."""
-        for call in self._calls:
-            call.zero_rows(rows)
-
-    def _totals(self, parts: list[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-        totals: dict[int, Tensor] = {}
-        for call, tensors in zip(self._calls, parts, strict=True):
-            for slot, tensor in zip(call.slots, tensors, strict=True):
-                totals[slot] = totals[slot] + tensor if slot in totals else tensor
-        return tuple(totals[slot] for slot in self.slots)
-
-
 @dataclass(frozen=True)
 class Measured:
     """A call, the norms of its gradients' pieces, and the gradients where keeping them was cheap.
@@ -216,6 +188,41 @@ class Measured:
             return self.call.weighted_sum(weights)
         sums = (torch.mv(matrix.t(), weights) for matrix in self.kept)
         return tuple(self.call.shaped(place, flat) for place, flat in enumerate(sums))
+
+
+class Weighed(NamedTuple):
+    """The calls of one pass by layer, the factors of its examples by layer, and what `ClippedSum` tells."""
+
+    layers: dict[int, list[Measured]]
+    weights: dict[int, Tensor]
+    norms: Tensor
+    num_zeroed: int
+
+    def sums(self, count: int) -> Iterator[Tensor | None]:
+        """The clipped sums of parameters 0 ... count - 1, each computed when its turn comes; None is zero."""
+        calls = {
+            slot: (measured, self.weights[layer])
+            for layer, group in self.layers.items()
+            for measured in group
+            for slot in measured.call.slots
+        }
+        waiting: dict[int, Tensor] = {}
+        for slot in range(count):
+            if slot in calls and slot not in waiting:
+                measured, weights = calls[slot]
+                with torch.no_grad(), torch.autocast(weights.device.type, enabled=False):
+                    found = measured.weighted_sum(weights)
+                waiting.update(zip(measured.call.slots, found, strict=True))
+            yield waiting.pop(slot, None)
+
+
+def weighted_sums(layers: dict[int, list[Measured]], weights: dict[int, Tensor]) -> dict[int, Tensor]:
+    """By parameter, the sum over examples of its layer's weight times gradient."""
+    sums: dict[int, Tensor] = {}
+    for layer, group in layers.items():
+        for measured in group:
+            sums.update(zip(measured.call.slots, measured.weighted_sum(weights[layer]), strict=True))
+    return sums
 
 
 def measure_all(calls: Sequence[AbstractCall], p: float, workspace: Workspace) -> list[Measured]:
@@ -256,7 +263,3 @@ def _with_rounding(call: AbstractCall, pieces: list[Tensor], p: float) -> list[T
     if spread is None:
         return pieces
     return [pieces[0] + product_rounding(spread) * spread, *pieces[1:]]
-
-
-def _shaped_rows(call: AbstractCall, start: int, stop: int) -> tuple[Tensor, ...]:
-    return tuple(call.shaped(place, matrix) for place, matrix in enumerate(call.rows(start, stop)))

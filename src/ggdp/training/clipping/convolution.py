@@ -256,7 +256,7 @@ class ConvolutionCall(AbstractCall):
             squares, bound = patch_products(inputs, outputs, places)
             norms = cautious_roots(squares, bound, self._positions**2 * (self._patch + self._outputs))
         else:
-            norms = gram_norms(self._patch_products(inputs), outputs, self._patch + self._outputs)
+            norms, _ = gram_norms(self._patch_products(inputs), outputs, self._patch + self._outputs)
         if groups == 1:
             return norms, spread
         return row_norms(norms.view(-1, groups), 2.0), spread.view(-1, groups).sum(dim=1)
@@ -288,7 +288,7 @@ class ConvolutionCall(AbstractCall):
 
     def _gram_norms(self, start: int, stop: int) -> Tensor:
         cotangent, patches = self._factors(start, stop)
-        norms = gram_norms(gram(patches), gram(cotangent.transpose(1, 2)), self._patch + self._outputs)
+        norms, _ = gram_norms(gram(patches), gram(cotangent.transpose(1, 2)), self._patch + self._outputs)
         by_group = norms.view(stop - start, -1)
         return by_group[:, 0] if self._geometry.groups == 1 else row_norms(by_group, 2.0)
 

@@ -212,10 +212,16 @@ def _dropout(
     training = kwargs.pop("train", training)
     if not training or p == 0.0:
         return func(input, p, training)
+    fused = input.is_cuda and not inplace and func in (F.dropout, torch.dropout) and p < 1.0
+    if fused and isinstance(mode, Recording) and input.numel():
+        result, kept = torch.native_dropout(input, p, True)  # what `func` runs there, and its mask with it
+        mode.draws.append(kept.to(result.dtype) / (1.0 - p))
+        return result
     ones = torch.ones_like(input, requires_grad=False)
+    flags = [True] if inplace else []  # a device may draw in another way in place
     return mode.seen(
-        lambda: func(input, p, True, *([True] if inplace else [])),
-        lambda: func(ones, p, True),
+        lambda: func(input, p, True, *flags),
+        lambda: func(ones, p, True, *flags),
         input.shape,
         lambda mask: input.mul_(mask) if inplace else input * mask,
     )

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from ggdp.errors import UnsupportedModelError
-from ggdp.training.clipping.call import AbstractCall, Matrices
+from ggdp.training.clipping.call import AbstractCall, Matrices, MatrixTerms
 from ggdp.training.clipping.norms import row_norms
 from ggdp.training.clipping.site import AbstractSite
 
@@ -114,6 +114,11 @@ class EmbeddingCall(AbstractCall):
         """See `AbstractCall`."""
         return self._num_rows * self._cotangent.shape[-1] * self._cotangent.element_size()
 
+    @property
+    def matrix_terms(self) -> MatrixTerms:
+        """See `AbstractCall`: a position adds to the row of its token."""
+        return MatrixTerms(self.slots[0], self._tokens, self._cotangent)
+
     def closed_norms(self, p: float) -> list[Tensor]:
         """Norms of the (example, token) sums; the table as a whole is never written down."""
         n, length = self._tokens.shape
@@ -152,3 +157,10 @@ class EmbeddingCall(AbstractCall):
     def zero_rows(self, rows: Tensor) -> None:
         """See `AbstractCall`."""
         self._cotangent = self._cotangent.index_fill(0, rows, 0.0)
+
+    def with_views(self, views: int) -> AbstractCall:
+        """See `AbstractCall`: views are positions."""
+        tokens, cotangent = (
+            each.reshape(len(each) // views, -1, *each.shape[2:]) for each in (self._tokens, self._cotangent)
+        )
+        return EmbeddingCall(self.slots[0], self._num_rows, tokens, cotangent)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sums of clipped per-example gradients from ordinary forward and backward passes of an ordinary model."""
 
+import contextlib
 import math
-from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -12,16 +13,21 @@ from torch.utils._pytree import tree_flatten, tree_map
 from ggdp import arguments
 from ggdp.errors import NonFiniteGradientError, UnsupportedModelError
 from ggdp.training.clipping.bounds import ClippedSum, Clipping
-from ggdp.training.clipping.call import AbstractCall, Measured, SummedCalls, measure_all
+from ggdp.training.clipping.call import AbstractCall, Measured, Weighed, measure_all, weighted_sums
 from ggdp.training.clipping.draws import Recording, Replaying
+from ggdp.training.clipping.functional import FunctionalSite
 from ggdp.training.clipping.loss_graph import check_rows
-from ggdp.training.clipping.model_calls import ModelListener
+from ggdp.training.clipping.model_calls import ModelListener, StrayCatcher
 from ggdp.training.clipping.model_sites import attach_all, layers_of, sites_of, whole_site
 from ggdp.training.clipping.norms import combined, factors, margin
 from ggdp.training.clipping.own_parameters import OwnParametersSite
 from ggdp.training.clipping.self_check import Used, check_pass, chosen_examples, compare_norms, is_due
+from ggdp.training.clipping.shared import SummedCalls
 from ggdp.training.clipping.site import AbstractSite, Pass, Tape
 from ggdp.training.clipping.workspace import Workspace
+from ggdp.training.sharding import Sharding
+
+Result = TypeVar("Result")
 
 
 class ExampleGradients:
@@ -58,6 +64,8 @@ class ExampleGradients:
             rows of the model's inputs and outputs, those of an example together; what is clipped is the
             gradient of an example's share of the loss, all its views together.
         self_check: Whether single examples are checked; switch it off only to measure what it costs.
+        sharding: Of a model whose parameters are shared out over processes. `weighed` then takes the place
+            of `clipped_sum`.
 
     Raises:
         UnsupportedModelError: A module mixes examples (batch normalisation), or cannot be listened to.
@@ -80,6 +88,7 @@ class ExampleGradients:
         batch_first: bool = True,
         views: int = 1,
         self_check: bool = True,
+        sharding: Sharding | None = None,
     ) -> None:
         arguments.instance("model", model, nn.Module)
         arguments.one_of("loss_reduction", loss_reduction, ("mean", "sum"))
@@ -96,7 +105,9 @@ class ExampleGradients:
         self._sites = sites_of(model, numbers, self._tape, batch_first=batch_first)
         if not self._sites:
             raise UnsupportedModelError("the model has no trainable parameters; nothing can be clipped")
-        self._numbers = numbers
+        self._numbers, self._sharding = numbers, sharding
+        if sharding is not None:
+            _check_rules(self._sites)
         self._number_layers()
         attach_all(self._sites)
         for site in self._sites:
@@ -104,6 +115,7 @@ class ExampleGradients:
                 site.replaced = self._taken_whole
         self._names = {numbers[p]: name for name, p in model.named_parameters() if p in numbers}
         self._listener = ModelListener(model, numbers, self._tape, batch_first=batch_first)
+        self._handles = sharding.watch(lambda number: StrayCatcher(self._tape, number)) if sharding else []
 
     def _number_layers(self) -> None:
         layers = layers_of(self._sites)
@@ -135,6 +147,8 @@ class ExampleGradients:
         for site in self._sites:
             site.detach()
         self._listener.remove()
+        for handle in self._handles:
+            handle.remove()
         self.discard()
 
     def backward(self, losses: Tensor) -> None:
@@ -216,14 +230,16 @@ class ExampleGradients:
         count, state = len(first), (self.steps, self._tape.is_checked)
         self.discard()
         try:
-            with Recording() as recording:
-                loss = loss_of(*batch)
-            whole = self._rehearsed(loss)
-            for index in chosen_examples(count, 1)[0]:
-                alone = tree_map(lambda each, index=index: _row(each, index, count), batch)
-                with Replaying(recording.draws, "the loss", index=torch.tensor(index), num_examples=count):
-                    loss = loss_of(*alone)
-                compare_norms(index, float(whole[index]), float(self._rehearsed(loss)[0]), whole)
+            with self.whole_model():
+                with Recording() as recording:
+                    loss = loss_of(*batch)
+                whole = self._rehearsed(loss)
+                for index in chosen_examples(count, 1)[0]:
+                    alone = tree_map(lambda each, index=index: _row(each, index, count), batch)
+                    number = torch.tensor(index)
+                    with Replaying(recording.draws, "the loss", index=number, num_examples=count):
+                        loss = loss_of(*alone)
+                    compare_norms(index, float(whole[index]), float(self._rehearsed(loss)[0]), whole)
         finally:
             self.discard()
             self.steps, self._tape.is_checked = state
@@ -235,7 +251,19 @@ class ExampleGradients:
         else:
             torch.autograd.backward(loss)
         self._tape.is_checked = False
-        return self.clipped_sum(Clipping(1.0, 2.0)).norms
+        found = self._passes(Clipping(1.0, 2.0), lambda weighed: weighed.norms)
+        return torch.cat(found) if found else torch.empty(0)
+
+    @contextlib.contextmanager
+    def whole_model(self, *, needed: bool = True) -> Iterator[None]:
+        """All of a sharded model in every process, if that is needed; all processes enter together."""
+        with self._sharding.whole() if needed and self._sharding else contextlib.nullcontext():
+            yield
+
+    @property
+    def checks_next(self) -> bool:
+        """Whether single examples of the pass that comes, or was not yet summed, are run alone."""
+        return self._tape.is_checked
 
     def clipped_sum(self, clipping: Clipping) -> ClippedSum:
         """Sum the clipped gradients of all examples that went through backward since the last call.
@@ -245,6 +273,45 @@ class ExampleGradients:
             SelfCheckError: An example, run alone, has another gradient than the one that was clipped.
             UnsupportedModelError: A trainable parameter was used past its module's forward.
         """
+        parts = self._passes(
+            clipping,
+            lambda found: _Part(weighted_sums(found.layers, found.weights), found.norms, found.num_zeroed),
+        )
+        self.end_step(any(len(part.norms) > 1 for part in parts))
+        return self._total(parts)
+
+    def weighed(self, clipping: Clipping) -> Weighed | None:
+        """The factors of all examples that went through backward since the last call, and no sums yet.
+
+        None if there were none. What `clipped_sum` raises is raised here too, and `end_step` is to be called
+        when the sums have been taken.
+
+        Raises:
+            UnsupportedModelError: There was more than one backward pass.
+        """
+        found = self._passes(clipping, lambda weighed: weighed)
+        if len(found) > 1:
+            raise UnsupportedModelError(
+                f"a batch of a sharded model came in {len(found)} backward passes; call backward once for "
+                "each batch that the loader hands out, and bound its size with physical_batch_size"
+            )
+        return found[0] if found else None
+
+    def end_step(self, has_shown: bool) -> None:
+        """Go on to the next step; examples are checked in it if it is due, or if this check showed nothing.
+
+        Args:
+            has_shown: Whether there were several examples: with one alone a check shows nothing.
+        """
+        self.steps += 1
+        is_checked = self._tape.is_checked
+        if is_checked and has_shown:
+            self.num_checks += 1
+        waits = is_checked and not has_shown
+        self._tape.is_checked = self._is_checking and (waits or is_due(self.steps + 1))
+
+    def _passes(self, clipping: Clipping, result_of: Callable[[Weighed], Result]) -> list[Result]:
+        """What `result_of` makes of every pass since the last call; what was recorded is used up."""
         strays = sorted(self._tape.strays)
         passes = self._tape.take()
         if strays:
@@ -252,17 +319,9 @@ class ExampleGradients:
                 f"parameter {self._names[strays[0]]} was used other than by calling the module that holds "
                 "it, where gradients of single examples cannot be seen; use it inside that module's forward"
             )
-        is_checked = self._tape.is_checked
-        self.steps += 1
         device = self.parameters[0].device.type
         with torch.no_grad(), torch.autocast(device, enabled=False):
-            parts = [self._clipped(each, clipping) for each in passes if each.calls[0].num_examples]
-        if is_checked and any(len(part.norms) > 1 for part in parts):
-            self.num_checks += 1
-        # A batch of one example shows nothing; then the next step is checked in its place.
-        waits = is_checked and not any(len(part.norms) > 1 for part in parts)
-        self._tape.is_checked = self._is_checking and (waits or is_due(self.steps + 1))
-        return self._total(parts)
+            return [result_of(self._weighed(each, clipping)) for each in passes if each.calls[0].num_examples]
 
     def _total(self, parts: list["_Part"]) -> ClippedSum:
         """Add up passes; parameters that took no part get zeros."""
@@ -284,8 +343,8 @@ class ExampleGradients:
             num_zeroed=sum(part.num_zeroed for part in parts),
         )
 
-    def _clipped(self, each: Pass, clipping: Clipping) -> "_Part":
-        """The clipped sums of one pass by parameter, and its examples' norms."""
+    def _weighed(self, each: Pass, clipping: Clipping) -> Weighed:
+        """The factors of one pass, and its examples' norms."""
         if not each.model_calls:
             raise UnsupportedModelError(
                 "layers were called without calling the model that holds them, so that their gradients "
@@ -323,8 +382,7 @@ class ExampleGradients:
         if self._tape.is_checked and count > 1:
             with torch.enable_grad():
                 self._check(each, layers, weights, p, set() if bad is None else set(bad.tolist()))
-        sums = _weighted(layers, weights)
-        return _Part(sums, (norms * scale).to(dtype), 0 if bad is None else len(bad))
+        return Weighed(layers, weights, (norms * scale).to(dtype), 0 if bad is None else len(bad))
 
     def _measured(
         self, calls: list[AbstractCall], p: float
@@ -352,7 +410,7 @@ class ExampleGradients:
         norms = combined([piece for group in layers.values() for each in group for piece in each.found], p)
         chosen, spare = (
             [index for index in some if index not in left_out]
-            for some in chosen_examples(len(norms), self.steps)
+            for some in chosen_examples(len(norms), self.steps + 1)
         )
         if not chosen:
             return
@@ -361,11 +419,12 @@ class ExampleGradients:
             with torch.no_grad():
                 only = torch.zeros_like(next(iter(weights.values())))
                 only[index] = 1.0
-                return _weighted(layers, {layer: each * only for layer, each in weights.items()})
+                return weighted_sums(layers, {layer: each * only for layer, each in weights.items()})
 
         by_slot = {slot: weights[layer] for slot, layer in self._layer_of_slot.items() if layer in weights}
         used = Used(norms, by_slot, share)
-        check_pass(each, self.parameters, self._names, chosen, spare, used, p)
+        parameters = self.parameters if self._sharding is None else self._sharding.present
+        check_pass(each, parameters, self._names, chosen, spare, used, p)
 
 
 class _Part(NamedTuple):
@@ -376,12 +435,15 @@ class _Part(NamedTuple):
     num_zeroed: int
 
 
-def _weighted(layers: dict[int, list[Measured]], weights: dict[int, Tensor]) -> dict[int, Tensor]:
-    sums: dict[int, Tensor] = {}
-    for layer, group in layers.items():
-        for measured in group:
-            sums.update(zip(measured.call.slots, measured.weighted_sum(weights[layer]), strict=True))
-    return sums
+def _check_rules(sites: list[AbstractSite]) -> None:
+    """Refuse what needs parameters again after the pass, when a sharded model has taken them apart."""
+    for site in sites:
+        if isinstance(site, (FunctionalSite, OwnParametersSite)):
+            raise UnsupportedModelError(
+                f"module {site.shown} ({type(site.module).__name__}) has no rule that works on a sharded "
+                "model; build it of layers that have one (docs/clipping.md), put parameters of its own into "
+                "nn.Linear or nn.Embedding, or train without fully_shard"
+            )
 
 
 def _disjoint(calls: list[AbstractCall], views: int) -> list[AbstractCall]:

@@ -3,6 +3,7 @@
 i.
 """
 
+import functools
 import math
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -11,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ggdp.training.clipping.call import AbstractCall, Matrices, chunk_bytes
-from ggdp.training.clipping.norms import OuterProduct, full_precision, outer_norms, row_norms
+from ggdp.training.clipping.call import AbstractCall, Matrices, MatrixTerms, chunk_bytes
+from ggdp.training.clipping.norms import OuterProduct, full_precision, has_kernels, outer_norms, row_norms
 from ggdp.training.clipping.site import AbstractSite
 from ggdp.training.clipping.workspace import may_be_kept
 
@@ -104,6 +105,8 @@ def linear_call(
 class LinearCall(AbstractCall):
     """One position per example: the weight's gradient is g_i^T a_i, and |g_i^T a_i|_p = |g_i|_p |a_i|_p."""
 
+    _spread: Tensor | None = None  # at p = 2, where norms were found from products of positions
+
     def __init__(self, slots: Slots, activation: Tensor, cotangent: Tensor) -> None:
         self.slots = slots.present
         self.num_examples = len(cotangent)
@@ -128,6 +131,17 @@ class LinearCall(AbstractCall):
         return OuterProduct(
             self.activation if weighted else None, self.cotangent, self._slots.bias is not None
         )
+
+    @property
+    def matrix_terms(self) -> MatrixTerms | None:
+        """See `AbstractCall`; a turned weight's rows are the inputs."""
+        if self._slots.weight is None:
+            return None
+        flat = self.cotangent.dim() == 2
+        a, g = (each.unsqueeze(1) if flat else each for each in (self.activation, self.cotangent))
+        bias = None if self._slots.bias is None else (self._slots.bias, g)
+        left, right = (a, g) if self._slots.is_turned else (g, a)
+        return MatrixTerms(self._slots.weight, left, right, bias)
 
     def closed_norms(self, p: float) -> list[Tensor] | None:
         """|g|_p |(a, 1)|_p."""
@@ -166,6 +180,7 @@ class LinearCall(AbstractCall):
         self.activation, self.cotangent = (
             tensor.index_fill(0, rows, 0.0) for tensor in (self.activation, self.cotangent)
         )
+        self._spread = None
 
     def with_views(self, views: int) -> AbstractCall:
         """See `AbstractCall`: views are positions."""
@@ -186,14 +201,17 @@ class SequenceCall(LinearCall):
         positions, outputs = self.cotangent.shape[1:]
         kept = may_be_kept(self.num_examples * self.example_bytes, self.device)
         inputs = self.activation.shape[-1]
-        if not gram_is_cheaper(positions**2 * (inputs + outputs), positions, inputs * outputs, kept=kept):
+        operations = positions**2 * (inputs + outputs)
+        passes = passes_worth(self.device)
+        if not gram_is_cheaper(operations, positions, inputs * outputs, kept=kept, passes=passes):
             return None
         (activation, a_top), (cotangent, g_top) = map(scaled_to_one, (self.activation, self.cotangent))
-        norms = [
+        found = [
             gram_norms(gram(activation[start:stop]), gram(cotangent[start:stop]), inputs + outputs)
             for start, stop in self._gram_chunks(positions)
         ]
-        pieces = [torch.cat(norms) * a_top * g_top]
+        norms, spread = (torch.cat(each) * a_top * g_top for each in zip(*found, strict=True))
+        self._spread, pieces = spread, [norms]
         if self._slots.bias is not None:
             pieces.append(row_norms(self.cotangent.sum(dim=1), 2.0))
         return pieces
@@ -202,6 +220,8 @@ class SequenceCall(LinearCall):
         """See `AbstractCall`: the sum over t of |g_t|_p |a_t|_p."""
         if self._slots.weight is None:
             return None
+        if p == 2.0 and self._spread is not None:
+            return self._spread
         a, g = (
             row_norms(tensor.reshape(-1, tensor.shape[-1]), p).view(tensor.shape[:2])
             for tensor in (self.activation, self.cotangent)
@@ -249,6 +269,14 @@ def gram_is_cheaper(operations: int, positions: int, size: int, *, kept: bool, p
     return operations < size * (passes if kept else positions + passes)
 
 
+def passes_worth(device: torch.device) -> int:
+    """How many multiply-adds take as long as the passes over one number of a gradient that is written down.
+
+    A GPU does some 25 of them in the time in which it reads or writes a number, and a CPU's cache is quicker.
+    """
+    return 8 if device.type == "cpu" else 80
+
+
 def scaled_to_one(tensor: Tensor) -> tuple[Tensor, Tensor]:
     """Every example divided by its largest entry, and those entries (n,)."""
     if tensor.is_cuda:  # one pass, whatever the order of memory
@@ -265,8 +293,8 @@ def gram(vectors: Tensor) -> Tensor:
         return torch.bmm(vectors, vectors.transpose(1, 2))
 
 
-def gram_norms(products: Tensor, others: Tensor, width: int) -> Tensor:
-    """|sum_t g_t^T a_t|_2 of each example from sum_ts (g_t . g_s)(a_t . a_s).
+def gram_norms(products: Tensor, others: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """|sum_t g_t^T a_t|_2 of each example from sum_ts (g_t . g_s)(a_t . a_s); and B, see below.
 
     Both `gram` matrices are (n, T, T), and the first is overwritten; I + O = `width` numbers make up g_t and
     a_t. These must be at most 1 in size (`scaled_to_one`): then nothing overflows, and what underflows is
@@ -275,9 +303,20 @@ def gram_norms(products: Tensor, others: Tensor, width: int) -> Tensor:
     independent, so that 4 eps B^2 more than covers them. Both are added, to keep the norm from falling
     short.
     """
+    if has_kernels(products):
+        from ggdp.training.clipping.kernels import patch_products
+
+        squares, bound = patch_products(products, others, _own_places(products.shape[1], products.device))
+        return cautious_roots(squares, bound, products[0].numel() * width), bound
     products.mul_(others)
     bound = products.diagonal(dim1=1, dim2=2).clamp_min(0.0).sqrt().sum(dim=1)
-    return cautious_roots(products.sum(dim=(1, 2)), bound, products[0].numel() * width)
+    return cautious_roots(products.sum(dim=(1, 2)), bound, products[0].numel() * width), bound
+
+
+@functools.lru_cache(maxsize=64)
+def _own_places(positions: int, device: torch.device) -> Tensor:
+    """Every position alone, as `patch_products` takes places."""
+    return torch.arange(positions, dtype=torch.int32, device=device).unsqueeze(0)
 
 
 def cautious_roots(squares: Tensor, bound: Tensor, terms: int) -> Tensor:

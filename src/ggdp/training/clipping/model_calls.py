@@ -182,6 +182,11 @@ class ModelCall:
             except (RuntimeError, IndexError, ValueError, TypeError) as error:
                 if isinstance(error, torch.OutOfMemoryError):
                     raise
+                if "use_reentrant" in str(error):
+                    raise UnsupportedModelError(
+                        "the model uses activation checkpointing with use_reentrant=True, under which one "
+                        "example cannot be run alone to check its clipped gradient; pass use_reentrant=False"
+                    ) from error
                 raise UnsupportedModelError(
                     f"the model cannot be run for one example of the batch alone ({error}), so that its "
                     "clipped gradients cannot be checked; let it accept a batch of one example"

@@ -18,6 +18,7 @@ from ggdp.training.clipping.own_parameters import OwnParametersSite
 from ggdp.training.clipping.recurrent import RecurrentSite
 from ggdp.training.clipping.refusals import check_module
 from ggdp.training.clipping.site import AbstractSite, Tape
+from ggdp.training.sharding import class_of
 
 _RULES: tuple[tuple[type[nn.Module], type[AbstractSite]], ...] = (
     (nn.Linear, LinearSite),
@@ -177,7 +178,8 @@ def _functional(
 
 def _named_rule(module: nn.Module) -> type[AbstractSite] | None:
     """The rule for a layer of another library, if there is one."""
-    rule = _NAMED_RULES.get(f"{type(module).__module__}.{type(module).__qualname__}")
+    kind = class_of(module)
+    rule = _NAMED_RULES.get(f"{kind.__module__}.{kind.__qualname__}")
     if rule is None or parametrize.is_parametrized(module) or getattr(module, "_fast_norm", False):
         return None
     return rule if rule.accepts(module) else None

@@ -24,6 +24,11 @@ def check_module(path: str, module: nn.Module) -> None:
             f"{where} is a {type(module).__name__}, which works on gradients of whole batches; give the "
             "module inside it (.module)"
         )
+    if any(kind.__name__ == "FullyShardedDataParallel" for kind in type(module).__mro__):
+        raise UnsupportedModelError(
+            f"{where} is a FullyShardedDataParallel, whose flat parameters no longer belong to layers; use "
+            "torch.distributed.fsdp.fully_shard, which shards each parameter by itself"
+        )
     if isinstance(module, torch.jit.ScriptModule) or hasattr(module, "_orig_mod"):
         raise UnsupportedModelError(
             f"{where} is compiled, so that its layers are not called one by one; give the module that was "

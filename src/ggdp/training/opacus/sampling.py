@@ -30,7 +30,7 @@ from opacus.utils.uniform_sampler import (
 )
 from torch.utils.data import DataLoader
 
-from ggdp.training.poisson_batches import poisson_positions
+from ggdp.training.batch_draws import poisson_positions
 from ggdp.training.randomness import Randomness
 
 _CAUTIOUS = 1.0 - 2.0**-40  # more than the rounding of `poisson_positions`

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What steps cost that only bound a mechanism: others bound it from below, or it differs from them at times.
+
+Differs. Suppose that a mechanism does what its steps say but for an event of probability at most c, on either
+of two neighbours. For any set S of outcomes, with P, Q the laws of the steps and P', Q' those of the mechanism,
+P'(S) <= P(S) + c <= e^eps Q(S) + delta + c <= e^eps Q'(S) + delta + (1 + e^eps) c. So its delta at epsilon is
+at most that of the steps plus (1 + e^eps) c, and, the other way round, at least theirs minus as much.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ggdp.accounting.bounds import Bounds
+from ggdp.accounting.engines.curve import too_large
+from ggdp.accounting.steps import Steps
+from ggdp.accounting.vectors.routes import Cost, cost_of
+from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
+
+_TURNS = 60
+
+
+def whole_cost(steps: Steps) -> Cost:
+    """The cost of some steps, with all that bounds it from below and all that is charged."""
+    cost = cost_of(replace(steps, below=(), charge=0.0))
+    if steps.below:
+        cost = BetweenCost(cost, [cost_of(below) for below in steps.below])
+    return ChargedCost(cost, steps.charge) if steps.charge > 0.0 else cost
+
+
+@dataclass(frozen=True)
+class BetweenCost:
+    """Certified from above by one cost, and from below by several others."""
+
+    above: Cost
+    below: Sequence[Cost]
+
+    def epsilon(self, log_delta: float) -> Bounds:
+        """Certified epsilon at log delta."""
+        lower = 0.0
+        for cost in self.below:
+            try:
+                lower = max(lower, cost.epsilon(log_delta).lower)
+            except CannotCertifyError:
+                continue
+            except EpsilonTooLargeError as error:
+                raise too_large(max(lower, error.at_least)) from None
+        return _joined(self.above.epsilon(log_delta), lower)
+
+    def delta(self, epsilon: float) -> Bounds:
+        """Certified delta at epsilon."""
+        lower = max(cost.delta(epsilon).lower for cost in self.below)
+        return _joined(self.above.delta(epsilon), lower)
+
+    def largest_loss(self) -> tuple[float, float]:
+        """Bounds on the largest loss."""
+        upper = self.above.largest_loss()[1]
+        return min(max(cost.largest_loss()[0] for cost in self.below), upper), upper
+
+
+def _joined(above: Bounds, lower: float) -> Bounds:
+    upper = max(above.upper, lower)  # they may meet, to within rounding
+    return Bounds(lower, upper, upper, above.method, above.ledger)
+
+
+@dataclass(frozen=True)
+class ChargedCost:
+    """A mechanism that differs from its steps with a probability of at most `charge`."""
+
+    steps: Cost
+    charge: float
+
+    def _charged(self, epsilon: float) -> float:
+        return self.charge * (1.0 + math.exp(min(epsilon, 700.0))) * (1.0 + 1e-12)
+
+    def epsilon(self, log_delta: float) -> Bounds:
+        """Certified epsilon at log delta.
+
+        Raises:
+            EpsilonTooLargeError: what is charged leaves no room for any.
+        """
+        target, guess = math.exp(log_delta), 0.0
+        for turn in range(_TURNS):
+            left = target - self._charged(guess)
+            if left <= 0.0:
+                break
+            found = self.steps.epsilon(math.log(left))
+            if self._charged(found.upper) <= target - left:  # all that is charged is left for it
+                spent = math.log(target + self._charged(found.upper))
+                lower = self.steps.epsilon(spent).lower if spent < 0.0 else 0.0
+                lower = min(lower, found.upper)
+                middle = min(max(found.estimate, lower), found.upper)
+                return Bounds(lower, middle, found.upper, found.method, found.ledger)
+            guess = found.upper + (1e-12 + 1e-9 * found.upper) * 4.0**turn
+        raise EpsilonTooLargeError(
+            f"largest_batch must be so large that batches exceed it less often, got a probability of up to "
+            f"{self.charge:.3g} in all steps, which costs 1 + e^epsilon times as much delta, against "
+            f"delta = {target:.3g}; a batch a few standard deviations above the mean is rarely exceeded"
+        )
+
+    def delta(self, epsilon: float) -> Bounds:
+        """Certified delta at epsilon."""
+        found, charged = self.steps.delta(epsilon), self._charged(epsilon)
+        lower, upper = max(found.lower - charged, 0.0), min(found.upper + charged, 1.0)
+        return Bounds(lower, min(max(found.estimate, lower), upper), upper, found.method, found.ledger)
+
+    def largest_loss(self) -> tuple[float, float]:
+        """Bounds on the largest loss; nothing is known from above."""
+        return 0.0, math.inf
