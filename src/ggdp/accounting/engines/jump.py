@@ -49,7 +49,8 @@ _NO_MATTER = -25.0  # log of each charge that is to be negligible, relative to d
 _TILTS = np.geomspace(0.2, 2000.0, 40)  # times epsilon
 _STEPS = np.geomspace(0.01, 1e5, 90)  # of a tilt, times epsilon
 MOST_POINTS = 2**20
-MOST_KINDS = 40  # each takes its own transform
+MOST_KINDS = 40  # of release of which jumps are bounded
+_MOST_SPLIT = 12  # of which they are split off: each takes its own transform, and more take five seconds
 MOST_KNOTS, FEWEST_KNOTS = 12_000, 2000  # at which jumps are asked for their delta, in all, and of one kind
 _MINOR = 18.0  # log of how much smaller the jumps of a kind are that are only bounded
 _FEW = 3  # kinds up to which plans are fine
@@ -258,7 +259,7 @@ def build(
     Raises:
         CannotCertifyError: two jumps are not negligible wherever they begin, or D_0 cannot be had.
     """
-    if len(parts) > MOST_KINDS:
+    if len(parts) > _MOST_SPLIT:
         raise CannotCertifyError("jumps are split off few kinds of release")
     times = plan.times
     with np.errstate(divide="ignore"):

@@ -83,6 +83,7 @@ class PairComposition:
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
         self._built: list[_Built] = []
+        self._rare_guesses: dict[float, float] = {}
 
     @cached_property
     def _plan(self) -> TiltPlan:
@@ -312,7 +313,7 @@ class PairComposition:
         several = len(self.parts)
         if planned:
             yield "contour", partial(self._by_engine, contour.draw, saddle, log_delta)
-        split: list[EpsilonSandwich] = []  # what one jump found: a lattice has nothing better then
+        split: list[EpsilonSandwich] = []  # found with large losses apart: a lattice is no better
         if self._may_be_rare:
             yield "contour with rare event", partial(self._with_rare, contour.draw, log_delta)
             if several <= jump.MOST_KINDS:
@@ -325,7 +326,7 @@ class PairComposition:
         if several > 1:  # a grid that suits one kind of release is too coarse or too short for another
             yield from patient
         if self._may_be_rare and several <= _FEW and not split:
-            yield "lattice with rare event", partial(self._with_rare, _grid, log_delta)
+            yield "lattice with rare event", partial(self._with_rare, _grid, log_delta, split)
         if planned and several <= _MOST_ON_GRID and not split:
             yield "lattice", partial(self._by_engine, _grid, saddle, log_delta)
         if several == 1:
@@ -351,7 +352,9 @@ class PairComposition:
         assert best is not None
         return best
 
-    def _with_rare(self, engine: Engine, log_delta: float) -> tuple[EpsilonSandwich, Curve]:
+    def _with_rare(
+        self, engine: Engine, log_delta: float, into: list[EpsilonSandwich] | None = None
+    ) -> tuple[EpsilonSandwich, Curve]:
         guess = self._rare_guess(log_delta)
         if engine is _grid and guess > _MOST_RARE_ON_GRID:
             raise CannotCertifyError("a grid does as well without the rare event")
@@ -374,22 +377,24 @@ class PairComposition:
                 break
             guess = best[0].estimate
         assert best is not None
+        if into is not None and best[0].width <= 1e-3 * best[0].upper:
+            into.append(best[0])
         return best
 
     def _with_jump(self, log_delta: float, into: list[EpsilonSandwich]) -> tuple[EpsilonSandwich, Curve]:
         """Split by the number of jumps where epsilon is expected: coarsely first, then where it was found."""
         guess, least = jump.planned(self._plan, log_delta, self._rare_guess(log_delta))
-        with suppress(ArithmeticError):  # where no jump decides, all of them may be bounded
-            line = jump.without_jump(self.parts, self._plan, guess, log_delta) if least else None
-            found = crossing(line, log_delta, guess, 0.1 * guess) if line else None
-            if line and found and found.width <= _ENOUGH["one jump"] * found.upper < math.inf:
-                into.append(found)
-                return found, line
+        with suppress(ArithmeticError):
+            if least:  # no jump decides, and all of them may be bounded
+                line = jump.without_jump(self.parts, self._plan, guess, log_delta)
+                again = crossing(line, log_delta, guess, 0.1 * guess)
+                if again.width <= _ENOUGH["one jump"] * again.upper < math.inf:
+                    into.append(again)
+                    return again, line
         # where no jump decides, the plan is good, and the bulk of very many releases needs a fine grid
         for most_points in (2**17, jump.MOST_POINTS) if least else (2**12, 2**12, jump.MOST_POINTS):
             curve = jump.build(self.parts, self._plan, guess, _FAIR_WIDTH, most_points, least)
-            coarse = most_points < jump.MOST_POINTS
-            found = crossing(curve, log_delta, guess, 0.1 * guess, resolution=1e-5 if coarse else 1e-9)
+            found = crossing(curve, log_delta, guess, 0.1 * guess, 1e-5 if most_points < 2**18 else 1e-9)
             if found.width <= _FAIR_WIDTH * found.upper < math.inf:
                 break
             guess = found.estimate
@@ -401,10 +406,6 @@ class PairComposition:
         if log_delta not in self._rare_guesses:
             self._rare_guesses[log_delta] = rare.planned_epsilon(self.parts, self._plan, log_delta)
         return self._rare_guesses[log_delta]
-
-    @cached_property
-    def _rare_guesses(self) -> dict[float, float]:
-        return {}
 
     def _as_bounds(self, found: EpsilonSandwich, method: str) -> Bounds:
         """Clip to what is known anyway: no negative epsilon, none beyond the largest loss."""
@@ -446,8 +447,7 @@ class PairComposition:
         return jump.build(self.parts, self._plan, epsilon, _FAIR_WIDTH)
 
     def _rare_curve(self, engine: Engine, epsilon: float) -> Curve:
-        """Split off for the delta that the plan says, then for the one that was found: a rare event makes the
-        plan's too large by orders of magnitude."""
+        """Split off for the delta of the plan, which a rare event makes too large, then for the one found."""
         guess = max(epsilon, 1e-14)
         log_delta = saddle_for_epsilon(self._plan, guess).log_delta
         while True:
@@ -482,8 +482,7 @@ def _relative_width(found: Bounds) -> float:
 
 
 def _is_good(found: Bounds, method: str, steepness: float = 1.0) -> bool:
-    """Whether an answer is narrow enough; a steep delta, -d log(delta) / d log(eps), may be a few times wider
-    than the epsilon that it stands for."""
+    """Whether it is narrow enough; a steep delta, -d log(delta) / d log(eps), may be a few times wider."""
     enough = _ENOUGH.get(method, _FAIR_WIDTH) * min(max(steepness, 1.0), _MOST_STEEP)
     return found.width <= enough * found.upper < math.inf
 
