@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""At most one jump: a composition of equal releases of which one large loss, or none, decides delta.
+"""At most one jump: a composition of few kinds of release of which one large loss, or none, decides delta.
 
 Cut the noise at a point c. Below it lies the bulk B of a release, beyond it the jump J: the same two laws,
 restricted to either side. Multiplied out, delta of T releases is a sum over the number of jumps,
