@@ -13,6 +13,7 @@ norm, the sum over all coordinates, and its ratio to the Gaussian's.
 import argparse
 
 import ggdp
+from ggdp import Composed, SphericalGeneralizedGaussian, SphericalNoise
 
 DIMENSIONS = (2, 5, 10, 17, 20, 50, 100, 1000)
 BETAS = (1.0, 1.5)
@@ -23,9 +24,24 @@ def gaussian_mean_square(dimension, times, epsilon, delta):
     return dimension * found.noise.variance
 
 
-def spherical_mean_square(beta, dimension, times, epsilon, delta):
-    run = {"epsilon": epsilon, "delta": delta, "steps": times, "norm": 2, "dimension": dimension}
-    return ggdp.calibrate_scale(beta=beta, spherical=True, **run).noise.mean_square
+def spherical_mean_square(beta, dimension, times, epsilon, delta, gaussian):
+    """Between what matches a twentieth and twice the Gaussian's error."""
+
+    def family(scale):
+        step = SphericalNoise(SphericalGeneralizedGaussian(beta, scale, dimension))
+        return Composed(step, times=times)
+
+    unit = SphericalGeneralizedGaussian(beta, 1.0, dimension).mean_square
+    low, high = ((share * gaussian / unit) ** 0.5 for share in (0.05, 2.0))
+    most = times / epsilon if beta == 1.0 else high  # purely private there
+    found = ggdp.calibrate_family(
+        family,
+        epsilon=epsilon,
+        delta=delta,
+        between=(min(low, 0.5 * most), min(high, most) * 1.0001),
+        relative=2e-3,
+    )
+    return SphericalGeneralizedGaussian(beta, found.value, dimension).mean_square
 
 
 def main():
@@ -43,7 +59,9 @@ def main():
             gaussian = gaussian_mean_square(dimension, times, options.epsilon, options.delta)
             line = f"| {times} | {dimension} | {gaussian:.5g} |"
             for beta in options.betas:
-                found = spherical_mean_square(beta, dimension, times, options.epsilon, options.delta)
+                found = spherical_mean_square(
+                    beta, dimension, times, options.epsilon, options.delta, gaussian
+                )
                 line += f" {found:.5g} | {found / gaussian:.3f} |"
             print(line, flush=True)
 

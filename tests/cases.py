@@ -12,6 +12,7 @@ from ggdp import (
     Density,
     DensityNoise,
     DiscreteGeneralizedGaussian,
+    FixedSizeSampled,
     Gaussian,
     GaussianMixtureNoise,
     GeneralizedGaussian,
@@ -20,8 +21,11 @@ from ggdp import (
     NoisyArgmax,
     OutcomeProbabilities,
     PoissonSampled,
+    RandomAllocation,
+    Shuffled,
     SphericalGeneralizedGaussian,
     SphericalNoise,
+    TruncatedPoisson,
 )
 from ggdp.privacy_loss.classical import (
     BoundedRange,
@@ -61,6 +65,11 @@ MECHANISMS = {
     "sampled": _STEP,
     "sampled-always": PoissonSampled(AdditiveNoise(GeneralizedGaussian(beta=4.0, scale=3.0)), rate=1.0),
     "repeated": Composed(_STEP, times=5000),
+    "fixed-size": Composed(FixedSizeSampled(AdditiveNoise(NOISES["between"]), 20, 1000), times=10),
+    "with-replacement": FixedSizeSampled(AdditiveNoise(NOISES["between"]), 3, 50, replacement=True),
+    "truncated": Composed(TruncatedPoisson(AdditiveNoise(NOISES["gaussian"]), 0.01, 60, 1000), times=100),
+    "allocated": RandomAllocation(AdditiveNoise(NOISES["between"]), steps=30),
+    "shuffled": Shuffled(AdditiveNoise(NOISES["between"]), steps=30),
     "mixed": Composed([(_STEP, 5000), (AdditiveNoise(NOISES["gaussian"]), 3)]),
 }
 

@@ -2,6 +2,7 @@
 """Draw noise_map.png: which noise has the smallest standard deviation, by dimension and number of releases.
 
 python docs/figures/noise_map.py --processes 6    # fills what is missing in noise_map.json, and draws
+python docs/figures/noise_map.py --coarse         # fills a few cells: one target, few numbers of releases
 python docs/figures/noise_map.py --draw           # draws what is there
 
 Every cell of the map is one setting: dimension, releases, rate, epsilon, delta. For each noise it holds the
@@ -25,22 +26,25 @@ RECORD = Path(__file__).with_suffix(".json")
 DIMENSIONS = (1, 2, 5, 10, 100, 10**4, 10**6)
 TARGETS = ((1.0, 1e-6), (3.0, 1e-9))
 COUNTS = {1.0: (1, 3, 10, 30, 100, 1000, 10_000), 0.01: (10, 100, 1000, 10_000)}  # by rate
+COARSE = {1.0: (1, 10, 100, 10_000), 0.01: (1000,)}
 MIXTURES = ((0.5, 0.5), (0.9, 0.9), (0.5, 0.2))  # weight of the narrow part, and its share of the wide std
 
 
 def staircase(epsilon):
-    """The noise of least variance with pure privacy epsilon (Geng and Viswanath): log density and std."""
-    decay = math.exp(-epsilon)
-    widths = np.linspace(0.01, 0.99, 197)
-    steps = np.arange(400)[:, None] if epsilon > 0.05 else np.arange(20_000)[:, None]
+    """The std of the noise of least variance with pure privacy epsilon (Geng and Viswanath), sensitivity 1.
 
-    def second_moment(width):
-        third = lambda a, b: (b**3 - a**3) / 3.0  # noqa: E731
-        parts = third(steps, steps + width) + decay * third(steps + width, steps + 1.0)
-        return (parts * decay**steps).sum(0) * (1.0 - decay) / (width + decay * (1.0 - width))
+    Its density is proportional to e^(-k epsilon) at distances from zero in [k, k + width) and to
+    e^(-(k+1) epsilon) in [k + width, k + 1), k = 0, 1, ...; the sums over k are in closed form.
+    """
+    decay, left = math.exp(-epsilon), -math.expm1(-epsilon)
+    width = np.linspace(0.001, 0.999, 1997)
+    none, one, two = 1.0 / left, decay / left**2, decay * (1.0 + decay) / left**3  # of decay^k, k .., k^2 ..
 
-    values = second_moment(widths)
-    return math.sqrt(float(values.min()))
+    def inside(part):  # the integral of x^2 over [k, k + part), summed
+        return two * part + one * part**2 + none * part**3 / 3.0
+
+    moment = (left * inside(width) + decay * inside(1.0)) * left / (width + decay * (1.0 - width))
+    return math.sqrt(float(moment.min()))
 
 
 def filled(setting):
@@ -95,23 +99,30 @@ def mixture(gaussian, run):
 
         ends = (0.3 * gaussian, 2.0 * gaussian)
         target = {"epsilon": run["epsilon"], "delta": run["delta"]}
-        std = ggdp.calibrate_family(family, between=ends, relative=5e-3, **target).value
-        if std in ends:
-            raise ValueError(f"a mixture of std {std:g} lies at the end of the range searched")
+        try:
+            std = ggdp.calibrate_family(family, between=ends, relative=5e-3, **target).value
+        except ValueError:
+            continue  # it needs more noise than twice the Gaussian's
+        if std == ends[0]:
+            raise ValueError(f"a mixture of std {std:g} lies at the lower end of the range searched")
         least = min(least, std)
+    if math.isinf(least):
+        raise ValueError("every mixture needs more than twice the Gaussian's noise")
     return least
 
 
-def settings():
-    """All settings of the map, those that take longest first."""
+def settings(coarse):
+    """All settings of the map, or the coarse one's, those that take longest first."""
     grid = itertools.product(DIMENSIONS, COUNTS, TARGETS)
     found = [(d, t, q, e, delta) for d, q, (e, delta) in grid for t in COUNTS[q]]
+    if coarse:
+        found = [one for one in found if one[1] in COARSE[one[2]] and one[3:] == TARGETS[0]]
     return sorted(found, key=lambda one: (one[0] > 1, one[2], -one[1]))
 
 
 def best(std):
     """The best noise of a cell, in words, and the share of the Gaussian's noise that it saves."""
-    kinds = {k: std[k] for k in ("spherical", "independent", "laplace", "staircase", "mixture") if std.get(k)}
+    kinds = {k: std[k] for k in ("spherical", "independent", "staircase", "mixture") if std.get(k)}
     if not kinds or not std["gaussian"]:
         return "?", math.nan
     kind = min(kinds, key=kinds.get)
@@ -120,23 +131,23 @@ def best(std):
         return "Gaussian", 0.0
     if kind == "independent" and "spherical" in std:
         return "independent", saved
-    if kind in ("spherical", "independent", "laplace"):
-        return f"beta {1.0 if kind == 'laplace' else std['beta']:.3g}", saved
+    if kind in ("spherical", "independent"):
+        return f"beta {std['beta']:.3g}", saved
     return kind, saved
 
 
 def draw(cells):
     """The best noise of every cell and what it saves against the Gaussian, by target and rate."""
-    figure, axes = panels(4, rows=2)
-    figure.set_size_inches(11.0, 7.5)
-    for axis, (target, rate) in zip(axes, itertools.product(TARGETS, COUNTS), strict=True):
-        counts = COUNTS[rate]
+    shown = list(dict.fromkeys((tuple(cell["setting"][3:]), cell["setting"][2]) for cell in cells))
+    shown.sort(key=lambda one: (one[0], -one[1]))
+    figure, axes = panels(len(shown), rows=-(-len(shown) // 2))
+    figure.set_size_inches(11.0, 3.8 * -(-len(shown) // 2))
+    for axis, (target, rate) in zip(axes, shown, strict=True):
+        some = [cell for cell in cells if cell["setting"][2:] == [rate, *target]]
+        counts = sorted({cell["setting"][1] for cell in some})
         table = np.full((len(DIMENSIONS), len(counts)), np.nan)
-        for cell in cells:
-            d, t, q, *promised = cell["setting"]
-            if q != rate or tuple(promised) != target or t not in counts:
-                continue
-            row, column = DIMENSIONS.index(d), counts.index(t)
+        for cell in some:
+            row, column = DIMENSIONS.index(cell["setting"][0]), counts.index(cell["setting"][1])
             name, table[row, column] = best(cell["std"])
             text = name if name in ("Gaussian", "?") else f"{name}\n-{100.0 * table[row, column]:.2g}%"
             axis.text(column, row, text, ha="center", va="center", fontsize=7)
@@ -155,11 +166,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=math.inf, help="begin no further cell after this")
+    parser.add_argument("--coarse", action="store_true", help="fill only the coarse map")
     parser.add_argument("--draw", action="store_true", help="only draw what the record has")
     options = parser.parse_args()
     cells = json.loads(RECORD.read_text()) if RECORD.exists() else []
     done = {tuple(cell["setting"]) for cell in cells}
-    todo = [] if options.draw else [one for one in settings() if one not in done]
+    todo = [] if options.draw else [one for one in settings(options.coarse) if one not in done]
     end = time.monotonic() + options.seconds
     with ProcessPoolExecutor(options.processes) as pool:
         futures = [pool.submit(filled, one) for one in todo]

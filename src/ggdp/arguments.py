@@ -18,7 +18,7 @@ Number = SupportsFloat | SupportsIndex
 
 @dataclass(frozen=True)
 class Range:
-    """A parameter's name, its domain [least, most], and the `typical` part of it that people use.
+    """A parameter's name, its domain [least, most], the `typical` part of it, and a hint for error messages.
 
     Declared once, beside the class that owns the parameter; property tests draw values from it, good and bad.
     """
@@ -27,10 +27,11 @@ class Range:
     least: float
     most: float
     typical: tuple[float, float]
+    hint: str = ""
 
     def check(self, value: Number) -> float:
         """Return `value` as a float inside the domain, or refuse it."""
-        return real(self.name, value, least=self.least, most=self.most)
+        return real(self.name, value, least=self.least, most=self.most, hint=self.hint)
 
 
 def real(

@@ -41,7 +41,7 @@ class EpsilonTooLargeError(ValueError):
 
 
 class NoDominatingPairError(ValueError):
-    """No pair of laws is known to dominate this vector release; a bound by other means may be."""
+    """For this vector release no pair of output laws is known to be the worst one (a dominating pair)."""
 
 
 class BudgetExceededError(RuntimeError):
@@ -63,16 +63,16 @@ class BudgetExceededError(RuntimeError):
         times = "" if self.times == 1 else f" {self.times} times"
         return (
             f"releasing {self.mechanism}{times} would exceed the budget {self.budget}; "
-            "nothing was recorded, and nothing may be released"
+            "nothing was recorded, and nothing may be released; take fewer releases or more noise"
         )
 
 
 class UnsupportedModelError(ValueError):
-    """The gradient of one example is not defined, or not visible, for some part of the model."""
+    """The model has a part for which the gradient of one example is not defined, or cannot be found."""
 
 
 class SelfCheckError(UnsupportedModelError):
-    """An example that was computed alone has another gradient than clipping used; nothing was released."""
+    """A check failed: an example run alone has another gradient than the one that was clipped."""
 
 
 class NonFiniteGradientError(ValueError):
@@ -80,7 +80,7 @@ class NonFiniteGradientError(ValueError):
 
 
 class ParameterError(ValueError):
-    """Parameters are not those that were clipped and noised, or not finite; nothing was released."""
+    """The optimizer would move parameters that were not clipped and noised, or some are not finite."""
 
 
 class NotPoissonError(RuntimeError):

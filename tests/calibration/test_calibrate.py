@@ -24,6 +24,7 @@ from ggdp import (
     Laplace,
     OutcomeProbabilities,
     PoissonSampled,
+    Sampling,
     calibrate_family,
     calibrate_rate,
     calibrate_scale,
@@ -266,10 +267,24 @@ def test_the_three_questions_take_the_same_arguments_in_the_same_order_and_one_f
         for question in (calibrate_scale, calibrate_rate, calibrate_steps)
     ]
     every = ["beta", "scale", "epsilon", "delta", "rate", "steps", "sensitivity", "norm", "dimension"]
-    every += ["shift", "adjacency", "alongside", "tolerance", "spherical"]
-    unneeded = ({"scale"}, {"rate", "spherical"}, {"steps", "tolerance", "spherical"})
+    every += ["shift", "adjacency", "alongside", "tolerance", "spherical", "sampling"]
+    only = {"spherical", "sampling"}
+    unneeded = ({"scale"}, {"rate", *only}, {"steps", "tolerance", *only})
     for names, left_out in zip(taken, unneeded, strict=True):
         assert names == [name for name in every if name not in left_out]
+
+
+def test_batches_of_fixed_size_are_calibrated_to_the_private_side_and_no_rate_goes_with_them():
+    sampling = Sampling.fixed_size(sample_size=100, population=10_000)
+    found = calibrate_scale(beta=2, epsilon=2.0, delta=1e-6, steps=500, sampling=sampling)
+    assert found.achieved.upper <= 2.0
+    assert found.mechanism == Composed(sampling.of(found.step), times=500)
+    doubled = calibrate_scale(beta=2, epsilon=2.0, delta=1e-6, steps=500, rate=0.01, sensitivity=2.0)
+    assert found.scale == pytest.approx(doubled.scale, rel=1e-6)
+    with pytest.raises(ValueError, match="rate must be left out"):
+        calibrate_scale(beta=2, epsilon=2.0, delta=1e-6, rate=0.1, sampling=sampling)
+    with pytest.raises(ValueError, match="steps must be a multiple of 20"):
+        calibrate_scale(beta=2, epsilon=2.0, delta=1e-6, steps=30, sampling=Sampling.shuffled(20))
 
 
 def test_an_estimate_has_a_type_of_its_own_and_says_that_it_is_one():

@@ -170,7 +170,7 @@ def test_norm_defaults_to_beta():
         (lambda: Composed([(STEP, True)]), "times must be a whole number >= 1, got True"),
         (
             lambda: Composed([("step", 1)]),
-            "mechanism must be of type AdditiveNoise or PoissonSampled or Composed",
+            "mechanism must be of type AdditiveNoise or PoissonSampled or Batched or Composed",
         ),
         (lambda: Composed(5), "or a list of pairs (mechanism, times)"),
     ],

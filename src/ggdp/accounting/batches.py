@@ -53,10 +53,11 @@ from ggdp.privacy_loss.dominating import check_covered
 from ggdp.privacy_loss.shift_pair import ShiftPair
 
 _FINENESS = 0.004  # of losses that a curve is known at, relative to their distance from loss 0
-_SHARES = (0.5, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0)  # thresholds that are tried
+_SHARES = (1.0, 1.6, 2.5)  # thresholds that are tried
 _MOST_COUNTED = 12
 _THRESHOLDS = 20_000
 _MASS_ERROR = 2e-13  # relative, of a tail of the noise
+_NEXT_TO_NONE = 1e-18
 _TERMS = 20_000  # of a binomial tail
 _DEEP = 150.0  # log of one over the probability of noise that is not followed
 
@@ -242,8 +243,9 @@ def _with_replacement(step: FixedSizeSampled, times: int, adjacency: Adjacency) 
         )
     if not isinstance(noise, AdditiveNoise):
         raise ValueError(
-            f"mechanism must be AdditiveNoise for batches drawn with replacement, got {type(noise).__name__}: "
-            "what several copies of a record do is not known; draw without replacement"
+            f"mechanism must be AdditiveNoise for batches drawn with replacement, got "
+            f"{type(noise).__name__}: what several copies of a record do is not known; draw without "
+            "replacement"
         )
     if step.population == 1:
         raise ValueError("population must be at least 2 where neighbours have one record less, got 1")
@@ -253,10 +255,13 @@ def _with_replacement(step: FixedSizeSampled, times: int, adjacency: Adjacency) 
     if noise.dimension != 1 and pair.beta != 2.0:
         raise ValueError(
             "dimension must be 1, or beta 2, for batches drawn with replacement, got "
-            f"dimension={noise.dimension} and beta={pair.beta:g}: the worst shifts of one and of several copies "
-            "are not known to be the same; draw without replacement"
+            f"dimension={noise.dimension} and beta={pair.beta:g}: the worst shifts of one and of several "
+            "copies are not known to be the same; draw without replacement"
         )
-    return _Batches(custom=(RepeatedStep(pair, step.sample_size, step.population, times),))
+    exact = RepeatedStep(pair, step.sample_size, step.population, times)
+    ever = -math.expm1(step.sample_size * math.log1p(-1.0 / step.population)) * (1.0 - 1e-12)
+    once = replace(_replacement(noise, ever, times, "FixedSizeSampled"))  # several draws count as one
+    return _Batches(custom=(exact,), below=(_choice(exact), _choice(once)))
 
 
 @dataclass(frozen=True)
@@ -279,7 +284,14 @@ class RepeatedStep:
         """The discrete pairs above and below in one direction."""
         cells = _repeated_cells(self.pair, self.draws, self.population)
         cells = cells.reversed if direction is Adjacency.ADD else cells
-        return Enclosed(cells.above(), cells.below(), self.times)
+        return Enclosed(_cut(cells.above(), True), _cut(cells.below(), False), self.times)
+
+
+def _cut(atoms: Atoms, raised: bool) -> Atoms:
+    """Losses of next to no weight, made infinite or left out: a lattice need not reach so far."""
+    kept = int((np.cumsum(atoms.mass[::-1])[::-1] > _NEXT_TO_NONE).sum())
+    beyond = math.fsum(atoms.mass[kept:]) * (1.0 + 1e-12) if raised else 0.0
+    return Atoms(atoms.loss[:kept], atoms.mass[:kept], atoms.infinite + beyond)
 
 
 @lru_cache(maxsize=8)
@@ -332,9 +344,7 @@ def _(step: RandomAllocation, times: int, adjacency: Adjacency) -> _Batches:
     each = step.steps // step.times_used
     if each == 1 and step.times_used == step.steps:
         return _Batches(plain.noisy, plain.custom)
-    (one,) = (*plain.noisy, *plain.custom)
-    if not isinstance(one, NoiseStep | CellStep):
-        raise TypeError(f"one release must be one step, got {type(one).__name__}")
+    one = _only_step(plain)
     above = _choice(one if each == 1 else AllocatedStep(one, each, times * step.times_used))
     if step.times_used == 1:
         return _Batches(*above)
@@ -342,17 +352,30 @@ def _(step: RandomAllocation, times: int, adjacency: Adjacency) -> _Batches:
     return _Batches(*above, below=below)
 
 
+def _only_step(plain: Steps) -> NoiseStep | CellStep:
+    """The step of one release."""
+    return plain.noisy[0] if plain.noisy else cast(CellStep, plain.custom[0])
+
+
+def _one_coordinate(one: NoiseStep | CellStep) -> NoiseStep | CellStep:
+    """A step with one dominating pair that costs no more: a shift in one coordinate is allowed."""
+    if isinstance(one, CellStep) or one.noise.dimension == 1 or one.noise.noise.beta == 2.0:
+        return one
+    if one.noise.shift is None:
+        return replace(one, noise=replace(one.noise, dimension=1))
+    return one
+
+
 @_batches.register
 def _(step: Shuffled, times: int, adjacency: Adjacency) -> _Batches:
     plain = steps_of(Composed(step.mechanism, times=times), adjacency)
     if step.steps == 1:
         return _Batches(plain.noisy, plain.custom)
-    (one,) = (*plain.noisy, *plain.custom)
-    if not isinstance(one, NoiseStep | CellStep):
-        raise TypeError(f"one release must be one step, got {type(one).__name__}")
-    below: list[_Choice] = [((), (AllocatedStep(replace(one, times=1), step.steps, times),))]
-    if adjacency is not Adjacency.REPLACE and isinstance(one, NoiseStep):
-        below += [((), (CountStep(one, step.steps, 1, 1, share, times),)) for share in _SHARES]
+    one = _only_step(plain)
+    flat = _one_coordinate(one)
+    below: list[_Choice] = [((), (AllocatedStep(replace(flat, times=1), step.steps, times),))]
+    if adjacency is not Adjacency.REPLACE and isinstance(flat, NoiseStep):
+        below += [((), (CountStep(flat, step.steps, 1, 1, share, times),)) for share in _SHARES]
     return _Batches(plain.noisy, plain.custom, tuple(below))
 
 
@@ -445,7 +468,7 @@ class CountStep:
 
     @property
     def _chance(self) -> float:
-        return float(self.steps) ** -self.share
+        return float(float(self.steps) ** -self.share)
 
 
 def upper_quantile(beta: float, chance: float) -> float:

@@ -35,14 +35,21 @@ class ErrorLedger:
 
 @dataclass(frozen=True)
 class Bounds:
-    """A certified answer: the true number lies between `lower` and `upper`.
+    """A certified answer: the true number lies between `lower` and `upper`, rounding errors included.
+
+    Functions of the accountant return it. Publish `upper`.
 
     Attributes:
         lower: no more than the truth.
-        estimate: the best single value; not itself a guarantee. Publish `upper`.
+        estimate: the best single value; it is not a guarantee.
         upper: no less than the truth.
-        method: the name of the method that found the answer; the page on what is proved lists them.
-        ledger: the bounds on numerical errors that make up the width.
+        method: the name of the method that found the answer; docs/what-is-proved.md lists them.
+        ledger: the numerical errors whose bounds make up the width, by name.
+
+    >>> from ggdp import AdditiveNoise, Laplace, epsilon
+    >>> cost = epsilon(AdditiveNoise(Laplace(scale=2.0)), delta=0)
+    >>> cost.lower, cost.upper
+    (0.5, 0.5)
     """
 
     lower: float

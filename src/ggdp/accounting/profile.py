@@ -26,12 +26,15 @@ _METHODS = {"scanned": scanned_estimate, "one-coordinate": one_coordinate_estima
 
 
 def account(mechanism: Mechanism | Vote, *, adjacency: Adjacency | None = None) -> "PrivacyProfile":
-    """Account for a mechanism: return its privacy profile, which holds all its pairs (epsilon, delta).
+    """Account for a mechanism: return its privacy profile, which knows epsilon at any delta.
 
     Args:
         mechanism: what is released.
         adjacency: which datasets are neighbours. If left out it is ADD_REMOVE, the worse of adding and of
             removing a record; a vote such as `NoisyArgmax` names its own.
+
+    Returns:
+        The privacy profile, whose `epsilon(delta=...)` and `delta(epsilon=...)` you may ask many times.
 
     Raises:
         ValueError: the mechanism, or the adjacency for it, is not covered.
@@ -48,9 +51,9 @@ def account(mechanism: Mechanism | Vote, *, adjacency: Adjacency | None = None) 
 
 
 class PrivacyProfile:
-    """Certified epsilon at any delta, and delta at any epsilon, of one mechanism; made by `account`.
+    """The privacy of one mechanism, made by `account`: certified epsilon at any delta, and the reverse.
 
-    What the first question has computed is kept, so that further ones nearby cost a fraction of it.
+    The work of the first question is kept, so that further questions are answered much faster.
 
     Guarantees:
         lower <= truth <= upper in every answer, rounding included. tests/accounting/test_soundness.py holds
@@ -257,7 +260,24 @@ def privacy_curve(
     deltas: Sequence[float] | None = None,
     adjacency: Adjacency | None = None,
 ) -> list[Bounds]:
-    """delta at each epsilon, or epsilon at each delta; the mechanism is accounted once."""
+    """Certified delta at each of several epsilons, or epsilon at each of several deltas.
+
+    Args:
+        mechanism: what is released.
+        epsilons: where to compute delta; or
+        deltas: where to compute epsilon. Give one of the two.
+        adjacency: which datasets are neighbours; ADD_REMOVE if left out.
+
+    Returns:
+        One `Bounds` for each epsilon or delta, in the order given.
+
+    Raises:
+        ValueError: both or none of `epsilons` and `deltas` are given, or a value is out of range.
+
+    >>> from ggdp import AdditiveNoise, Laplace
+    >>> [bounds.upper for bounds in privacy_curve(AdditiveNoise(Laplace(scale=2.0)), epsilons=[0.5, 1.0])]
+    [0.0, 0.0]
+    """
     return account(mechanism, adjacency=adjacency).curve(epsilons=epsilons, deltas=deltas)
 
 

@@ -73,10 +73,11 @@ class AttackSuccess:
 
 
 class Risk:
-    """What attackers can achieve against one mechanism, from its privacy profile; ask as often as you like.
+    """What attackers can achieve against one mechanism, computed from its privacy profile.
 
-    Which dataset is the positive depends on the adjacency of the profile. For ADD_REMOVE and REPLACE the
-    attacker may choose; for REMOVE the positive is the dataset with the record, for ADD the one without it.
+    The attacker sees the output and says from which of two neighbouring datasets, the *null* and the
+    *positive*, it came. A false positive is the answer "positive" on the null. For ADD_REMOVE and REPLACE
+    either dataset may be the positive; for REMOVE it is the one with the record, for ADD the one without it.
 
     Args:
         profile: made by `account`.
@@ -369,8 +370,9 @@ def trade_off(
 ) -> Bounds:
     """The smallest false negative rate of any attacker with this false positive rate.
 
-    The attacker sees the output and tells which of two neighbouring datasets it came from. For several rates
-    make one `Risk(account(mechanism))`.
+    The attacker sees the output and says from which of two neighbouring datasets, the null and the positive,
+    it came. A false negative is the answer "null" on the positive. For several rates make one
+    `Risk(account(mechanism))`.
 
     Args:
         mechanism: what is released.

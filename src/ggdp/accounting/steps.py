@@ -29,10 +29,8 @@ from ggdp.mechanisms import (
     Batched,
     Composed,
     CustomMechanism,
-    FixedSizeSampled,
     Mechanism,
     PoissonSampled,
-    TruncatedPoisson,
 )
 from ggdp.privacy_loss.cells import Cells
 from ggdp.privacy_loss.custom import LossCdf, Replaceable, cells_of, sketch_of
@@ -240,12 +238,14 @@ def steps_of(mechanism: Mechanism | Vote, adjacency: Adjacency | None = None) ->
 
 
 def resolved(release: AdditiveNoise, rate: float, adjacency: Adjacency) -> AdditiveNoise:
+    """The release with the sensitivity that the neighbours make."""
     if adjacency is not Adjacency.REPLACE or rate < 1.0 or release.shift is not None:
         return release
     return replace(release, sensitivity=2.0 * release.sensitivity)
 
 
 def resolved_cells(release: CustomMechanism, rate: float, times: int, adjacency: Adjacency) -> CellStep:
+    """A custom release as a step between the laws that the neighbours make."""
     if adjacency is not Adjacency.REPLACE:
         return CellStep(release, rate, times)
     if not isinstance(release, Replaceable):

@@ -2,9 +2,10 @@
 """What steps cost that only bound a mechanism: others bound it from below, or it differs from them at times.
 
 Differs. Suppose that a mechanism does what its steps say but for an event of probability at most c, on either
-of two neighbours. For any set S of outcomes, with P, Q the laws of the steps and P', Q' those of the mechanism,
-P'(S) <= P(S) + c <= e^eps Q(S) + delta + c <= e^eps Q'(S) + delta + (1 + e^eps) c. So its delta at epsilon is
-at most that of the steps plus (1 + e^eps) c, and, the other way round, at least theirs minus as much.
+of two neighbours. For any set S of outcomes, with P, Q the laws of the steps and P', Q' those of the
+mechanism, P'(S) <= P(S) + c <= e^eps Q(S) + delta + c <= e^eps Q'(S) + delta + (1 + e^eps) c. So its delta
+at epsilon is at most that of the steps plus (1 + e^eps) c, and, the other way round, at least theirs minus as
+much.
 """
 
 import math
@@ -81,7 +82,7 @@ class ChargedCost:
         """
         target, guess = math.exp(log_delta), 0.0
         for turn in range(_TURNS):
-            left = target - self._charged(guess)
+            left = (target - self._charged(guess)) * (1.0 - 1e-14)  # never the target itself
             if left <= 0.0:
                 break
             found = self.steps.epsilon(math.log(left))

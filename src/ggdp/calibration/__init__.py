@@ -2,17 +2,15 @@
 """Accounting inverted: the noise, the steps or the rate that a privacy target allows."""
 
 from ggdp.calibration.calibrate import (
-    Calibrated,
-    CalibratedSpherical,
     calibrate_rate,
     calibrate_scale,
     calibrate_steps,
-    run_of,
 )
 from ggdp.calibration.choice import BestNoise, NoiseSearch, WeighedNoise, best_noise
 from ggdp.calibration.estimate import EstimatedScale, estimate_scale
 from ggdp.calibration.family import CalibratedFamily, calibrate_family
 from ggdp.calibration.risk import CalibratedToRisk, RiskTarget, calibrate_scale_to_risk
+from ggdp.calibration.run import Calibrated, CalibratedSpherical, run_of
 
 __all__ = [
     "BestNoise",

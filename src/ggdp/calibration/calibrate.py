@@ -14,17 +14,23 @@ from typing import Literal, cast, overload
 
 from ggdp import arguments
 from ggdp.accounting import Bounds
+from ggdp.calibration.run import AnyCalibrated, Calibrated, CalibratedSpherical, Step, run_of
 from ggdp.calibration.target import Start, Target, planned_start, solve
 from ggdp.distributions import GeneralizedGaussian, SphericalGeneralizedGaussian
 from ggdp.distributions.spherical import MOST_DIMENSION
-from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, Mechanism, PoissonSampled, SphericalNoise
+from ggdp.mechanisms import (
+    AdditiveNoise,
+    Adjacency,
+    Composed,
+    Mechanism,
+    Sampling,
+    SphericalNoise,
+)
 from ggdp.mechanisms.additive_noise import Shift, compressed
 from ggdp.mechanisms.composed import Part
 from ggdp.privacy_loss.dominating import MOST_TIMES, NOISE_MULTIPLIER, RATE
 from ggdp.privacy_loss.spherical import LENGTH
 from ggdp.search import Axis, CountAxis, LogAxis
-
-Step = AdditiveNoise | SphericalNoise
 
 _RESOLUTION = 4e-7  # relative spacing of the scales or rates tried
 _SPHERICAL_RESOLUTION = 1e-5  # of spherical noise, whose bounds are some 5e-5 wide
@@ -32,95 +38,6 @@ _SINGLE_RESOLUTION = 1e-9  # one release has a closed form: questions are cheap 
 _COARSEST = 0.1  # the largest tolerance that a caller may ask for
 INSIDE = 1e-9  # how far from the ends of the range of noise multipliers to stay, against rounding
 _COVERED = f"the noise multipliers covered, [{NOISE_MULTIPLIER.least:g}, {NOISE_MULTIPLIER.most:g}]"
-
-
-class NoisyRun:
-    """What follows from a run's noisy step, sampling rate, number of steps and other releases."""
-
-    step: Step
-    rate: float
-    steps: int
-    alongside: tuple[Part, ...]
-
-    @property
-    def beta(self) -> float:
-        """Exponent of the noise."""
-        return self.step.noise.beta
-
-    @property
-    def scale(self) -> float:
-        """Scale of the noise."""
-        return self.step.noise.scale
-
-    @property
-    def noise_multiplier(self) -> float:
-        """scale / (sqrt(2) * sensitivity); at beta = 2 the standard deviation over the sensitivity."""
-        return self.scale / (math.sqrt(2.0) * self.step.sensitivity)
-
-    @property
-    def mechanism(self) -> Mechanism:
-        """All that the target covers, as an accountant reads it."""
-        return run_of(self.step, self.rate, self.steps, self.alongside)
-
-
-@dataclass(frozen=True)
-class Calibrated(NoisyRun):
-    """The result of a calibration: a run of noisy steps on Poisson samples that meets a target.
-
-    Attributes:
-        step: the noisy step, before sampling.
-        rate: Poisson sampling probability of each step.
-        steps: how many.
-        delta: the target's.
-        achieved: certified bounds of epsilon at `delta`; `achieved.upper` is at most the target.
-        sharp: whether the next less private setting (one step more, or less scale or more rate by the
-            tolerance, 4e-7 unless another was asked for) certifiably misses the target. False where the
-            accountant's own bounds straddle the target there, where there is no next one, or where it was not
-            asked, as by `best_noise`.
-        alongside: other releases on the same data that the target covers too, as pairs (mechanism, times).
-    """
-
-    step: AdditiveNoise
-    rate: float
-    steps: int
-    delta: float
-    achieved: Bounds
-    sharp: bool
-    alongside: tuple[Part, ...] = ()
-
-    @property
-    def noise(self) -> GeneralizedGaussian:
-        """The noise of each coordinate."""
-        return self.step.noise
-
-
-@dataclass(frozen=True)
-class CalibratedSpherical(NoisyRun):
-    """The same for spherical noise; the next setting tried has a scale smaller by 1e-5."""
-
-    step: SphericalNoise
-    rate: float
-    steps: int
-    delta: float
-    achieved: Bounds
-    sharp: bool
-    alongside: tuple[Part, ...] = ()
-
-    @property
-    def noise(self) -> SphericalGeneralizedGaussian:
-        """The noise of the whole vector."""
-        return self.step.noise
-
-
-AnyCalibrated = Calibrated | CalibratedSpherical
-
-
-def run_of(step: Step, rate: float, steps: int, alongside: tuple[Part, ...] = ()) -> Mechanism:
-    """The plainest description of a run: no sampling at rate 1, no composition of one step alone."""
-    sampled = step if rate == 1.0 else PoissonSampled(step, rate)
-    if alongside:
-        return Composed([(sampled, steps), *alongside])
-    return sampled if steps == 1 else Composed(sampled, times=steps)
 
 
 @overload
@@ -137,7 +54,9 @@ def calibrate_scale(
     shift: Shift | None = None,
     adjacency: Adjacency = Adjacency.ADD_REMOVE,
     alongside: Sequence[Part] = (),
+    tolerance: float | None = None,
     spherical: Literal[False] = False,
+    sampling: Sampling | None = None,
 ) -> Calibrated: ...
 
 
@@ -155,7 +74,9 @@ def calibrate_scale(
     shift: Shift | None = None,
     adjacency: Adjacency = Adjacency.ADD_REMOVE,
     alongside: Sequence[Part] = (),
+    tolerance: float | None = None,
     spherical: bool,
+    sampling: Sampling | None = None,
 ) -> AnyCalibrated: ...
 
 
@@ -174,27 +95,32 @@ def calibrate_scale(
     alongside: Sequence[Part] = (),
     tolerance: float | None = None,
     spherical: bool = False,
+    sampling: Sampling | None = None,
 ) -> AnyCalibrated:
     """The smallest scale of Generalized Gaussian noise for which a run is (epsilon, delta)-private.
 
     Args:
         beta: exponent of the noise, in [1, 32].
-        epsilon: the target, in [0, 2000].
-        delta: the target: in [1e-100, 1), or 0 for pure privacy, which Laplace noise has.
-        rate: Poisson sampling probability of each step, in [1e-7, 1].
-        steps: number of steps, at most 10^7.
-        sensitivity: most one record moves a step's value.
-        norm: in which the sensitivity of a vector is measured; beta if left out.
-        dimension: of a step's value, up to 10^9 or infinity.
+        epsilon: the target epsilon of all steps together, in [0, 2000].
+        delta: the target delta, in [1e-100, 1), or 0 for pure privacy, which Laplace noise has.
+        rate: the probability of each record to take part in a step (Poisson sampling), in [1e-7, 1].
+        steps: how many steps or releases there are, at most 10^7.
+        sensitivity: the most that one record moves the value of a step.
+        norm: p of the l_p norm in which the sensitivity of a vector is measured; beta if left out.
+        dimension: how many numbers the value of a step has, up to 10^9 or infinity.
         shift: what one record does to the value, where that is known; see `AdditiveNoise`.
         adjacency: which datasets are neighbours.
-        alongside: other releases on the same data that share the target, as pairs (mechanism, times): a
-            normalisation before training, say. Their noise is what it is; the answer leaves room for them.
-        tolerance: how far above the smallest scale the answer may lie, as a part of it, in [1e-9, 0.1]. If
-            left out, 1e-9 for one step, 4e-7 for several and 1e-5 for spherical noise. The answer is on the
-            private side whatever it is; a large one is found sooner.
+        alongside: other releases on the same data that share the target, as pairs (mechanism, times), for
+            example a normalisation before training. Their noise stays as given.
+        tolerance: how far above the smallest scale the answer may lie, relative to it, in [1e-9, 0.1]. If
+            left out, 1e-9 for one step, 4e-7 for several and 1e-5 for spherical noise. The answer meets the
+            target in any case; with a larger tolerance it is found sooner.
         spherical: noise on the whole vector that depends on its Euclidean length alone, instead of
             independent noise on its numbers; for a sensitivity in norm 2. See docs/spherical-noise.md.
+        sampling: how batches are drawn, in place of a Poisson sample with `rate`.
+
+    Returns:
+        The calibrated run: its `noise`, `scale` and `noise_multiplier`, and the epsilon `achieved`.
 
     Guarantees:
         1. The certified upper bound of epsilon at `delta`, `achieved.upper`, is at most `epsilon`.
@@ -214,7 +140,7 @@ def calibrate_scale(
     """
     target, others = Target(epsilon, delta, adjacency), tuple(alongside)
     shared = NoiseProblem(
-        target, rate, steps, sensitivity, norm, dimension, shift, others, tolerance, spherical
+        target, rate, steps, sensitivity, norm, dimension, shift, others, tolerance, spherical, sampling
     )
     return shared.least_noise(beta)
 
@@ -237,6 +163,7 @@ class NoiseProblem:
     alongside: tuple[Part, ...] = ()
     tolerance: float | None = None
     spherical: bool = False
+    sampling: Sampling | None = None
 
     def __post_init__(self) -> None:
         _resolution(1, self.tolerance)
@@ -266,7 +193,7 @@ class NoiseProblem:
 
     def mechanism(self, beta: float, precision: float) -> Mechanism:
         """All that the target covers."""
-        return run_of(self.step(beta, precision), self.rate, self.steps, self.alongside)
+        return run_of(self.step(beta, precision), self.rate, self.steps, self.alongside, self.sampling)
 
     def planned(self, beta: float) -> Start:
         """About which precision the least noise of an exponent has; it proves nothing."""
@@ -279,7 +206,7 @@ class NoiseProblem:
             return self.step(beta, precision), self.rate, self.steps
 
         ends = _SPHERICAL if self.spherical else _SCALE
-        return _least_private(self.axis, at, self.target, self.alongside, ends, start)
+        return _least_private(self.axis, at, self.target, self.alongside, ends, start, self.sampling)
 
 
 def precisions(resolution: float) -> LogAxis:
@@ -321,14 +248,14 @@ def calibrate_rate(
 
     Args:
         beta: exponent of the noise, in [1, 32].
-        scale: of the noise.
+        scale: the scale of the noise.
         epsilon: the target; this and all further arguments as in `calibrate_scale`.
-        delta: the target.
+        delta: the target delta.
         steps: number of steps.
-        sensitivity: most one record moves a step's value.
-        norm: in which the sensitivity of a vector is measured.
-        dimension: of a step's value.
-        shift: what one record does to the value, where that is known.
+        sensitivity: the most that one record moves the value of a step.
+        norm: p of the l_p norm in which the sensitivity of a vector is measured.
+        dimension: how many numbers the value of a step has.
+        shift: what one record does to the value, where that is known; see `AdditiveNoise`.
         adjacency: which datasets are neighbours.
         alongside: other releases on the same data that share the target.
         tolerance: how far below the largest rate the answer may lie, as a part of it.
@@ -370,14 +297,14 @@ def calibrate_steps(
 
     Args:
         beta: exponent of the noise, in [1, 32].
-        scale: of the noise.
-        epsilon: the target; this and all further arguments as in `calibrate_scale`.
-        delta: the target.
-        rate: Poisson sampling probability of each step.
-        sensitivity: most one record moves a step's value.
-        norm: in which the sensitivity of a vector is measured.
-        dimension: of a step's value.
-        shift: what one record does to the value, where that is known.
+        scale: the scale of the noise.
+        epsilon: the target epsilon; this and all further arguments as in `calibrate_scale`.
+        delta: the target delta.
+        rate: the probability of each record to take part in a step.
+        sensitivity: the most that one record moves the value of a step.
+        norm: p of the l_p norm in which the sensitivity of a vector is measured.
+        dimension: how many numbers the value of a step has.
+        shift: what one record does to the value, where that is known; see `AdditiveNoise`.
         adjacency: which datasets are neighbours.
         alongside: other releases on the same data that share the target.
 
@@ -448,18 +375,19 @@ def _least_private(
     alongside: Sequence[Part],
     ends: _Ends,
     start: Start | None = None,
+    sampling: Sampling | None = None,
 ) -> AnyCalibrated:
     """The run furthest along the axis that meets the target together with what is released alongside."""
     others = tuple(alongside)
-    target.check(run_of(*at(1.0), others))
-    found = solve(axis, lambda value: run_of(*at(value), others), target, start)
+    target.check(run_of(*at(1.0), others, sampling))
+    found = solve(axis, lambda value: run_of(*at(value), others, sampling), target, start)
     if found.value is None or found.achieved is None:
         there = f" (epsilon there is {found.achieved.estimate:g})" if found.achieved else ""
         raise ValueError(ends.too_strict.format(target=target, epsilon=there))
     if found.is_last and ends.too_loose:
         there = f"{found.achieved.upper:g}"
         raise ValueError(ends.too_loose.format(target=target, epsilon=there, value=found.value))
-    return calibrated(*at(found.value), target.delta, found.achieved, found.sharp, others)
+    return calibrated(*at(found.value), target.delta, found.achieved, found.sharp, others, sampling)
 
 
 def calibrated(
@@ -470,11 +398,12 @@ def calibrated(
     achieved: Bounds,
     sharp: bool,
     alongside: tuple[Part, ...],
+    sampling: Sampling | None = None,
 ) -> AnyCalibrated:
     """The answer for a step of either kind."""
     if isinstance(step, SphericalNoise):
-        return CalibratedSpherical(step, rate, steps, delta, achieved, sharp, alongside)
-    return Calibrated(step, rate, steps, delta, achieved, sharp, alongside)
+        return CalibratedSpherical(step, rate, steps, delta, achieved, sharp, alongside, sampling)
+    return Calibrated(step, rate, steps, delta, achieved, sharp, alongside, sampling)
 
 
 def _check_spherical(norm: float | str | None, dimension: int | float, shift: Shift | None) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which noise hurts least at the privacy that was promised.
+"""Which noise has the smallest error among those that keep a privacy promise.
 
 Every exponent beta has a least noise that meets a privacy target. These noises differ in what they do to an
 answer: in their standard deviation, say, or in how often they are far out. `best_noise` finds the exponent
@@ -20,7 +20,8 @@ import numpy as np
 from scipy.special import gammaln
 
 from ggdp import arguments
-from ggdp.calibration.calibrate import AnyCalibrated, NoiseProblem, calibrated, run_of
+from ggdp.calibration.calibrate import NoiseProblem, calibrated
+from ggdp.calibration.run import AnyCalibrated, run_of
 from ggdp.calibration.target import Start, Target
 from ggdp.distributions import GeneralizedGaussian, SphericalGeneralizedGaussian
 from ggdp.distributions.spherical import MOST_DIMENSION
@@ -144,17 +145,17 @@ def best_noise(
     betas: tuple[float, float] = (1.0, 8.0),
     spherical: bool | None = None,
 ) -> BestNoise:
-    """Find the noise with the smallest loss among those for which a run is (epsilon, delta)-private.
+    """Find the noise with the smallest error among all exponents beta that keep an epsilon and a delta.
 
     Args:
-        epsilon: the target of all steps together, as in `calibrate_scale`; so are delta to alongside.
-        delta: the target; 0, pure privacy, leaves Laplace noise alone.
-        rate: Poisson sampling probability of each step.
+        epsilon: the target of all steps together; it and all up to alongside are as in `calibrate_scale`.
+        delta: the target delta; for 0, pure privacy, only beta = 1 is possible.
+        rate: the probability of each record to take part in a step.
         steps: how many releases share the target.
-        sensitivity: most one record moves a step's value.
-        norm: in which the sensitivity of a vector is measured: a number, for a vector.
-        dimension: of a step's value.
-        shift: what one record does to the value, where that is known.
+        sensitivity: the most that one record moves the value of a step.
+        norm: p of the l_p norm in which the sensitivity of a vector is measured; a number, for a vector.
+        dimension: how many numbers the value of a step has.
+        shift: what one record does to the value, where that is known; see `AdditiveNoise`.
         adjacency: which datasets are neighbours.
         alongside: other releases on the same data that share the target.
         loss: what is to be small. "std", the standard deviation of the noise; "mean-absolute", the mean of
@@ -220,7 +221,7 @@ def _log_loss(loss: Loss, threshold: float | None, level: float | None) -> Calla
         return lambda noise: _log(arguments.real("loss(noise)", loss(noise), least=0.0))
     if loss == "outside":
         if threshold is None:
-            raise ValueError('threshold must be given with loss="outside": beyond which noise hurts')
+            raise ValueError('threshold must be given with loss="outside": the largest harmless noise')
         far = arguments.real("threshold", threshold, above=0.0)
         return lambda noise: float(noise.logsf(far)) + math.log(2.0)
     if loss == "interval":
@@ -253,7 +254,7 @@ class NoiseSearch:
 
     Args:
         problem: the privacy that every noise compared has, and the run it is for.
-        loss: what hurts, and with it threshold and level; as for `best_noise`.
+        loss: what is to be small, and with it threshold and level; as for `best_noise`.
     """
 
     def __init__(
@@ -496,5 +497,4 @@ def _beta(place: float) -> float:
 
 
 def _rounded(place: float) -> float:
-    """The exponent at a place, to three decimals."""
     return round(_beta(place), 3)

@@ -7,7 +7,8 @@ from typing import Literal
 
 from ggdp.accounting import Estimate
 from ggdp.accounting import epsilon as epsilon_of
-from ggdp.calibration.calibrate import INSIDE, run_of, step_of
+from ggdp.calibration.calibrate import INSIDE, step_of
+from ggdp.calibration.run import run_of
 from ggdp.calibration.target import Target
 from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
 from ggdp.mechanisms import AdditiveNoise, Adjacency

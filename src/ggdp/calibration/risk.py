@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from ggdp import arguments
 from ggdp.accounting import Bounds, Risk, account
-from ggdp.calibration.calibrate import NoisyRun, precisions, run_of, step_at
+from ggdp.calibration.calibrate import precisions, step_at
+from ggdp.calibration.run import NoisyRun, run_of
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Mechanism
 from ggdp.mechanisms.additive_noise import Shift
 from ggdp.mechanisms.composed import Part
@@ -109,7 +110,7 @@ class CalibratedToRisk(NoisyRun):
 
     Attributes:
         step: the noisy step, before sampling.
-        rate: Poisson sampling probability of each step.
+        rate: the probability of each record to take part in a step.
         steps: how many.
         target: the risk that is not exceeded.
         achieved: certified bounds of that risk; `achieved.upper` is at most the target.
@@ -147,10 +148,10 @@ def calibrate_scale_to_risk(
         rate: Poisson sampling probability of each step; this and all further arguments as in
             `calibrate_scale`.
         steps: number of steps.
-        sensitivity: most one record moves a step's value.
-        norm: in which the sensitivity of a vector is measured.
-        dimension: of a step's value.
-        shift: what one record does to the value, where that is known.
+        sensitivity: the most that one record moves the value of a step.
+        norm: p of the l_p norm in which the sensitivity of a vector is measured.
+        dimension: how many numbers the value of a step has.
+        shift: what one record does to the value, where that is known; see `AdditiveNoise`.
         adjacency: which datasets are neighbours.
         alongside: other releases on the same data that share the target.
 

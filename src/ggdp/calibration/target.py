@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from ggdp import arguments
 from ggdp.accounting import Bounds
@@ -25,7 +26,7 @@ from ggdp.accounting.profile import checked_delta
 from ggdp.accounting.steps import CellStep, Steps, steps_of
 from ggdp.accounting.vectors.explicit_shifts import one_coordinate
 from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
-from ggdp.mechanisms import Adjacency, Composed, Mechanism, PoissonSampled, SphericalNoise
+from ggdp.mechanisms import Adjacency, Batched, Composed, Mechanism, PoissonSampled, SphericalNoise
 from ggdp.search import Axis, LogAxis, border
 
 _JUST_ABOVE = 5e-324
@@ -120,7 +121,7 @@ class Target:
 
     def planned_excess(self, mechanism: Mechanism) -> float:
         """About log(epsilon / target), by the saddle-point method; good for a start, never a bound."""
-        steps = steps_of(mechanism, self.adjacency)
+        steps = steps_of(_as_poisson(mechanism), self.adjacency)
         if cells := _cells_alone(steps):
             return self._sketched_excess(cells, steps.directions)
         plan = one_coordinate(steps)  # of a vector no worst shift may be known
@@ -138,7 +139,7 @@ class Target:
         steps = steps_of(mechanism, self.adjacency)
         if cells := _cells_alone(steps):
             return self._sketched_excess(cells, steps.directions)
-        if steps.custom or not steps.have_worst_shifts:
+        if steps.custom or steps.below or steps.charge or not steps.have_worst_shifts:
             whole = mechanism if isinstance(mechanism, Composed) else Composed(mechanism)
             return self.judge(whole).at_most
         log_delta = math.log(self.delta)
@@ -273,6 +274,18 @@ def _estimated_epsilon(parts: Parts, log_delta: float) -> float:
             if found.width <= _ROUGH * found.upper:
                 return max(found.estimate, 0.0)
     return PairComposition(parts).epsilon(log_delta).estimate
+
+
+def _as_poisson(mechanism: Mechanism) -> Mechanism:
+    """The same with Poisson samples in place of other batches; it costs about as much."""
+    composed = mechanism if isinstance(mechanism, Composed) else Composed(mechanism)
+    parts: list[tuple[Any, int]] = []
+    for step, times in composed.parts:
+        if isinstance(step, Batched):
+            rate, releases = step.nominal
+            step, times = PoissonSampled(step.mechanism, rate), times * releases
+        parts.append((step, times))
+    return Composed(parts)
 
 
 def _cells_alone(steps: Steps) -> list[CellStep]:

@@ -127,7 +127,11 @@ def ggdp(
 ) -> None:
     """Differential privacy with Generalized Gaussian noise.
 
-    Example: ggdp noise --beta 1.5 --scale 2
+    The commands compute epsilon and delta of noise, find the noise for an epsilon, release numbers, and train
+    models. Start with epsilon, calibrate and release. The density of the noise is proportional to
+    exp(-(|x|/scale)^beta): beta = 1 is Laplace noise and beta = 2 is Gaussian noise.
+
+    Example: ggdp epsilon --beta 2 --std 4 --steps 10 --delta 1e-6
     """
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())

@@ -2,14 +2,14 @@
 """`ggdp calibrate`: the noise, the number of steps or the sampling rate that a target allows."""
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
 from ggdp.calibration import Calibrated, calibrate_rate, calibrate_scale, calibrate_steps
 from ggdp.cli import options, output
 from ggdp.cli.privacy import bound_cells
-from ggdp.mechanisms import Adjacency
+from ggdp.mechanisms import Adjacency, Sampling
 from ggdp.reporting.records import calibration_record, record_of
 
 
@@ -56,14 +56,16 @@ def calibrate(
     norm: options.Norm = None,
     dimension: options.Dimension = 1,
     rate: Rate = None,
+    sampling: options.SamplingChoice = None,
     steps: Steps = None,
     adjacency: options.AdjacencyChoice = Adjacency.ADD_REMOVE,
     json: options.Json = False,
 ) -> None:
-    """Find the smallest noise, the most steps or the largest rate whose certified epsilon fits.
+    """Find the least noise that keeps a target epsilon.
 
-    With --for steps or rate, the noise is given by --scale, --noise-multiplier or --std. `ggdp choose`
-    says which exponent to take.
+    The certified upper bound of epsilon at --delta is then at most --epsilon. With --for steps it finds the
+    most steps, and with --for rate the largest sampling rate, for noise that is given by --scale,
+    --noise-multiplier or --std. `ggdp choose` says which exponent to take.
 
     Example: ggdp calibrate --beta 1.5 --epsilon 2 --delta 1e-6 --rate 0.01 --steps 5000
     """
@@ -76,6 +78,11 @@ def calibrate(
                 f"{option} must not be given with --for {unknown}, which finds it, got {value:g}"
             )
 
+    if sampling is not None and unknown is not Unknown.SCALE:
+        raise ValueError(
+            f"--sampling must not be given with --for {unknown}, got {sampling}; take --for scale"
+        )
+
     def found_at(one: float) -> Calibrated:
         run: dict[str, Any] = {
             "beta": one,
@@ -87,7 +94,8 @@ def calibrate(
             "adjacency": adjacency,
         }
         if unknown is Unknown.SCALE:
-            found: Calibrated = calibrate_scale(**run, rate=rate or 1.0, steps=steps or 1)
+            drawn = cast(Sampling | None, sampling)
+            found: Calibrated = calibrate_scale(**run, rate=rate or 1.0, steps=steps or 1, sampling=drawn)
             return found
         run["scale"] = options.noise_from(one, scale, noise_multiplier, std, sensitivity).scale
         if unknown is Unknown.STEPS:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ggdp choose`: which exponent hurts least at the privacy that was promised."""
+"""`ggdp choose`: the exponent whose noise has the smallest error at the privacy that was promised."""
 
 from dataclasses import replace
 from enum import StrEnum
@@ -20,7 +20,7 @@ from ggdp.reporting.records import choice_record, plain, record_of
 
 
 class LossChoice(StrEnum):
-    """What hurts; the names of `best_noise`."""
+    """What is to be small; the names of `best_noise`."""
 
     STD = "std"
     MEAN_ABSOLUTE = "mean-absolute"
@@ -49,11 +49,20 @@ Steps = Annotated[
 ]
 Thresholds = Annotated[
     list[float] | None,
-    _number("--threshold", "With --loss outside: beyond which noise hurts, > 0; give it again.", above=0.0),
+    _number(
+        "--threshold",
+        "With --loss outside: the largest noise that is harmless, > 0; give it again for several.",
+        above=0.0,
+    ),
 ]
 Level = Annotated[
     float | None,
-    _number("--level", "With --loss interval: its probability; 0.95 if left out.", above=0.0, below=1.0),
+    _number(
+        "--level",
+        "With --loss interval: the probability to be in the interval; 0.95 if left out.",
+        above=0.0,
+        below=1.0,
+    ),
 ]
 
 
@@ -65,8 +74,9 @@ def choose(
         LossChoice,
         typer.Option(
             "--loss",
-            help="What hurts: the standard deviation, E|noise|, P(|noise| > threshold), or the width of an "
-            "interval that holds the noise.",
+            help="What is to be small: the standard deviation of the noise; the mean of |noise|; the chance "
+            "that |noise| exceeds --threshold; or the width of the interval that holds the noise with "
+            "probability --level.",
         ),
     ] = LossChoice.STD,
     threshold: Thresholds = None,
@@ -97,8 +107,9 @@ def choose(
     plot: options.Plot = None,
     json: options.Json = False,
 ) -> None:
-    """Find the exponent whose noise has the smallest error, beside others that are equally private.
+    """Find the exponent whose noise has the smallest error.
 
+    All noises in the table have the least scale that keeps the same epsilon and delta.
     The least in a column is marked with *; the best of all exponents from 1 to 8 is below the table.
     For a vector with --norm 2 spherical noise is compared, which depends on the Euclidean length alone.
     --plot needs matplotlib: pip install "ggdp[plot]".

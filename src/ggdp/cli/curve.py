@@ -41,6 +41,7 @@ def curve(
     norm: options.Norm = None,
     dimension: options.Dimension = 1,
     rate: options.Rate = 1.0,
+    sampling: options.SamplingChoice = None,
     steps: options.Steps = 1,
     adjacency: options.AdjacencyChoice = Adjacency.ADD_REMOVE,
     from_delta: LeastDelta = 1e-10,
@@ -49,7 +50,9 @@ def curve(
     plot: options.Plot = None,
     json: options.Json = False,
 ) -> None:
-    """Print or draw epsilon against delta; several --beta share one picture.
+    """Print or draw epsilon against delta.
+
+    Several --beta share one picture.
 
     --plot needs matplotlib: pip install "ggdp[plot]".
 
@@ -59,7 +62,19 @@ def curve(
         raise ValueError(f"--from-delta must be below --to-delta, got {from_delta:g} and {to_delta:g}")
     output.need("matplotlib" if plot else None)
     deltas = [float(delta) for delta in np.geomspace(from_delta, to_delta, points)]
-    runs = runs_from(beta, scale, noise_multiplier, std, sensitivity, rate, steps, adjacency, norm, dimension)
+    runs = runs_from(
+        beta,
+        scale,
+        noise_multiplier,
+        std,
+        sensitivity,
+        rate,
+        steps,
+        adjacency,
+        norm,
+        dimension,
+        sampling,
+    )
     records = []
     with output.progress(len(runs)) as tell:
         for run in runs:

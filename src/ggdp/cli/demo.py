@@ -51,7 +51,9 @@ Out = Annotated[
 
 
 def demo(out: Out = Path("demo-report")) -> None:
-    """Calibrate, account, release and choose with three noises of equal privacy; write a report.
+    """Write a first report with pictures.
+
+    It compares three noises of equal privacy: what they cost, what they do to some counts and to a vote.
 
     Needs matplotlib: pip install "ggdp[plot]".
 

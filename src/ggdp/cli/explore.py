@@ -28,7 +28,9 @@ NoBrowser = Annotated[bool, typer.Option("--no-browser", help="Print the address
 
 
 def explore(port: Port = 2718, no_browser: NoBrowser = False) -> None:
-    """Turn knobs in the browser: certified epsilon, noise of equal privacy, what an attacker can achieve.
+    """Open an app in the browser to try settings.
+
+    It shows certified epsilon, noises of equal privacy, and what an attacker can achieve.
 
     Runs until it is interrupted. Listens on this machine only. Needs marimo: pip install "ggdp[explore]".
 

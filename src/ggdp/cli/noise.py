@@ -13,7 +13,9 @@ def noise(
     sensitivity: options.Sensitivity = 1.0,
     json: options.Json = False,
 ) -> None:
-    """Describe a noise distribution: its scale, standard deviation, tails and Fisher information.
+    """Describe a noise: its scale, deviation and tails.
+
+    Prints scale, standard deviation, Fisher information, and how often the noise is large.
 
     Example: ggdp noise --beta 1.5 --noise-multiplier 2 --json
     """

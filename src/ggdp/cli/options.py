@@ -17,7 +17,7 @@ from ggdp import arguments
 from ggdp.atomic_file import file_to_replace
 from ggdp.distributions import GeneralizedGaussian
 from ggdp.distributions.generalized_gaussian import BETA, SCALE
-from ggdp.mechanisms import Adjacency
+from ggdp.mechanisms import Adjacency, Sampling
 from ggdp.mechanisms.additive_noise import MOST_DIMENSION
 
 T = TypeVar("T", int, float)
@@ -81,6 +81,14 @@ def dimension(text: str) -> int | float:
     return whole("--dimension", least=1, most=MOST_DIMENSION)(text)
 
 
+def sampling(text: str) -> Sampling:
+    """How batches are drawn, as `Sampling.parse` understands it."""
+    try:
+        return Sampling.parse(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"--{error}") from None
+
+
 def new_file(option: str, *endings: str) -> Callable[[str], Path]:
     """A parser of the name of a file to write; one that could not be written is refused before any work."""
 
@@ -129,12 +137,21 @@ def _new_file(option: str, help_text: str, *endings: str) -> Any:
 
 
 Beta = Annotated[
-    float, _number("--beta", "Exponent of the noise, in [1, 64].", least=BETA.least, most=BETA.most)
+    float,
+    _number(
+        "--beta",
+        "Exponent of the noise, in [1, 64]; 1 is Laplace, 2 Gaussian.",
+        least=BETA.least,
+        most=BETA.most,
+    ),
 ]
 Betas = Annotated[
     list[float],
     _number(
-        "--beta", "Exponent of the noise, in [1, 32]; give it again for a comparison.", least=1.0, most=32.0
+        "--beta",
+        "Exponent of the noise, in [1, 32]; 1 is Laplace, 2 Gaussian. Give it again for a comparison.",
+        least=1.0,
+        most=32.0,
     ),
 ]
 Scale = Annotated[
@@ -148,19 +165,25 @@ Scale = Annotated[
 ]
 NoiseMultiplier = Annotated[
     float | None,
-    _number("--noise-multiplier", "Size of the noise as scale / (sqrt(2) * sensitivity), > 0.", above=0.0),
+    _number(
+        "--noise-multiplier",
+        "Size of the noise as scale / (sqrt(2) * sensitivity), > 0; for beta 2, std / sensitivity.",
+        above=0.0,
+    ),
 ]
 Std = Annotated[
     float | None, _number("--std", "Size of the noise as its standard deviation, > 0.", above=0.0)
 ]
 Sensitivity = Annotated[
-    float, _number("--sensitivity", "The most that one record can change the value, > 0.", above=0.0)
+    float,
+    _number("--sensitivity", "Sensitivity: the most that one record can change the value, > 0.", above=0.0),
 ]
 Norm = Annotated[
     str | None,
     typer.Option(
         "--norm",
-        help="Norm that measures the sensitivity of a vector: p >= 1, inf, or matched; beta if left out.",
+        help="How the change of several numbers is measured: the p of the l_p norm, p >= 1, inf, or matched "
+        "(a norm slightly below beta); beta if left out. It does not matter for one number.",
         parser=norm,
         metavar="P",
     ),
@@ -183,12 +206,30 @@ Rate = Annotated[
         most=1.0,
     ),
 ]
+SamplingChoice = Annotated[
+    str | None,
+    typer.Option(
+        "--sampling",
+        help="How batches are drawn, in place of --rate: fixed-size:SIZE/RECORDS, "
+        "with-replacement:SIZE/RECORDS, truncated-poisson:RATE/LARGEST/RECORDS, "
+        "allocation:USES/STEPS or shuffled:STEPS of an epoch.",
+        parser=sampling,
+        metavar="KIND:NUMBERS",
+    ),
+]
 Steps = Annotated[int, _whole("--steps", "How many times the mechanism runs, >= 1.", least=1)]
-Epsilon = Annotated[float, _number("--epsilon", "Privacy parameter epsilon, >= 0.", least=0.0)]
+Epsilon = Annotated[
+    float, _number("--epsilon", "Privacy parameter epsilon, >= 0; smaller is more private.", least=0.0)
+]
 Delta = Annotated[float, _number("--delta", "Privacy parameter delta, in (0, 1).", above=0.0, below=1.0)]
 DeltaOrZero = Annotated[
     float,
-    _number("--delta", "Privacy parameter delta, in (0, 1); or 0, for Laplace noise.", least=0.0, below=1.0),
+    _number(
+        "--delta",
+        "Privacy parameter delta, in (0, 1), for example 1e-6; or 0, for Laplace noise.",
+        least=0.0,
+        below=1.0,
+    ),
 ]
 Seed = Annotated[
     int | None,
@@ -196,7 +237,10 @@ Seed = Annotated[
         "--seed", "Repeatable noise, for tests. Noise from a seed is NOT private.", least=0, most=2**63 - 1
     ),
 ]
-AdjacencyChoice = Annotated[Adjacency, typer.Option("--adjacency", help="Which datasets are neighbours.")]
+AdjacencyChoice = Annotated[
+    Adjacency,
+    typer.Option("--adjacency", help="Which datasets are neighbours: how one record changes between them."),
+]
 Plot = Annotated[
     Path | None, _new_file("--plot", "Draw a picture and write it to this file, png or svg.", ".png", ".svg")
 ]

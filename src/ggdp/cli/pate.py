@@ -106,8 +106,10 @@ def pate(
     seed: options.Seed = None,
     json: options.Json = False,
 ) -> None:
-    """Label queries by a noisy vote of teachers, with the least noise that fits the budget.
+    """Label records by a noisy vote of models (PATE).
 
+    Each row of VOTES is one query and holds the number of models, called teachers, that vote for each class.
+    The noise is the least for which all labels together keep --epsilon and --delta.
     The report has a part that may be published and a part, marked PRIVATE, that may not. Files appear whole
     or not at all. --report needs matplotlib: pip install "ggdp[plot]".
 

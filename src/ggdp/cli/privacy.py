@@ -20,15 +20,31 @@ def epsilon(
     norm: options.Norm = None,
     dimension: options.Dimension = 1,
     rate: options.Rate = 1.0,
+    sampling: options.SamplingChoice = None,
     steps: options.Steps = 1,
     adjacency: options.AdjacencyChoice = Adjacency.ADD_REMOVE,
     json: options.Json = False,
 ) -> None:
-    """Print certified bounds of epsilon at a delta; publish the upper one.
+    """Compute epsilon at a given delta.
+
+    Prints certified bounds: the true epsilon lies between them. Publish the upper one. Give the size of the
+    noise by --scale, --noise-multiplier or --std.
 
     Example: ggdp epsilon --beta 1.5 --noise-multiplier 2 --rate 0.01 --steps 5000 --delta 1e-6
     """
-    runs = runs_from(beta, scale, noise_multiplier, std, sensitivity, rate, steps, adjacency, norm, dimension)
+    runs = runs_from(
+        beta,
+        scale,
+        noise_multiplier,
+        std,
+        sensitivity,
+        rate,
+        steps,
+        adjacency,
+        norm,
+        dimension,
+        sampling,
+    )
     records = []
     with output.progress(len(runs)) as tell:
         for run in runs:
@@ -52,15 +68,31 @@ def delta(
     norm: options.Norm = None,
     dimension: options.Dimension = 1,
     rate: options.Rate = 1.0,
+    sampling: options.SamplingChoice = None,
     steps: options.Steps = 1,
     adjacency: options.AdjacencyChoice = Adjacency.ADD_REMOVE,
     json: options.Json = False,
 ) -> None:
-    """Print certified bounds of delta at an epsilon; publish the upper one.
+    """Compute delta at a given epsilon.
+
+    Prints certified bounds: the true delta lies between them. Publish the upper one. Give the size of the
+    noise by --scale, --noise-multiplier or --std.
 
     Example: ggdp delta --beta 1.5 --noise-multiplier 2 --rate 0.01 --steps 5000 --epsilon 1.3
     """
-    runs = runs_from(beta, scale, noise_multiplier, std, sensitivity, rate, steps, adjacency, norm, dimension)
+    runs = runs_from(
+        beta,
+        scale,
+        noise_multiplier,
+        std,
+        sensitivity,
+        rate,
+        steps,
+        adjacency,
+        norm,
+        dimension,
+        sampling,
+    )
     records = []
     with output.progress(len(runs)) as tell:
         for run in runs:
@@ -85,11 +117,13 @@ def runs_from(
     adjacency: Adjacency,
     norm: float | str | None = None,
     dimension: int | float = 1,
+    sampling: Any = None,
 ) -> list[Run]:
     """One run for each exponent, with the noise that exactly one of three options describes."""
     noises = [options.noise_from(beta, scale, noise_multiplier, std, sensitivity) for beta in betas]
     return [
-        Run(AdditiveNoise(noise, sensitivity, norm, dimension), rate, steps, adjacency) for noise in noises
+        Run(AdditiveNoise(noise, sensitivity, norm, dimension), rate, steps, adjacency, sampling)
+        for noise in noises
     ]
 
 
@@ -116,4 +150,5 @@ def _row(record: dict[str, Any], asked: str) -> dict[str, str]:
 def _described(run: Run) -> str:
     step = run.step
     vector = "" if step.dimension == 1 else f" in l_{step.p:.4g}, dimension {step.dimension:,}"
-    return f"{run.steps} x, rate {run.rate:g}, sensitivity {step.sensitivity:g}{vector}, {run.adjacency}"
+    drawn = f"rate {run.rate:g}" if run.sampling is None else str(run.sampling)
+    return f"{run.steps} x, {drawn}, sensitivity {step.sensitivity:g}{vector}, {run.adjacency}"

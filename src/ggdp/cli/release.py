@@ -120,7 +120,10 @@ def release(
     seed: options.Seed = None,
     json: options.Json = False,
 ) -> None:
-    """Write numbers with noise added to each, one per line; say on stderr what the release costs.
+    """Add noise to numbers and write them.
+
+    Writes one number per line, and says on standard error what epsilon the release has. Give --epsilon for
+    the least noise that keeps it, or the size of the noise by --scale, --noise-multiplier or --std.
 
     With --column, reads that column of a CSV file with a header line and writes it with the labels of --keep:
     no other column leaves. The output appears whole or not at all. The numbers must be aggregates, as counts

@@ -26,8 +26,10 @@ Html = Annotated[
 
 
 def report(record: Source, html: Html) -> None:
-    """Turn a record into a one-page report: the guarantee in words, what is proved, and pictures.
+    """Turn the record of a run into a page to read.
 
+    The page states the guarantee in words, says what is proved, and shows pictures. A record is the JSON that
+    a command prints with --json.
     What must not be published, such as an epsilon that depends on the data, is in a box marked PRIVATE.
     Needs matplotlib: pip install "ggdp[plot]".
 

@@ -49,6 +49,7 @@ def risk(
     norm: options.Norm = None,
     dimension: options.Dimension = 1,
     rate: options.Rate = 1.0,
+    sampling: options.SamplingChoice = None,
     steps: options.Steps = 1,
     adjacency: options.AdjacencyChoice = Adjacency.ADD_REMOVE,
     false_positive_rate: FalsePositiveRates = [0.001, 0.01, 0.1],  # noqa: B006 (typer reads the default)
@@ -57,14 +58,29 @@ def risk(
     plot: options.Plot = None,
     json: options.Json = False,
 ) -> None:
-    """Print in words what attackers can achieve, certified; draw the trade-off curve.
+    """Say in words what an attacker can achieve.
+
+    The attacker sees the released numbers and guesses whether one record was in the data. All numbers are
+    certified. --plot draws the trade-off between false alarms and records that are missed.
 
     --plot needs matplotlib: pip install "ggdp[plot]".
 
     Example: ggdp risk --beta 2 --noise-multiplier 1 --rate 0.01 --steps 1000 --plot out.png
     """
     output.need("matplotlib" if plot else None)
-    runs = runs_from(beta, scale, noise_multiplier, std, sensitivity, rate, steps, adjacency, norm, dimension)
+    runs = runs_from(
+        beta,
+        scale,
+        noise_multiplier,
+        std,
+        sensitivity,
+        rate,
+        steps,
+        adjacency,
+        norm,
+        dimension,
+        sampling,
+    )
     results = []
     with output.progress(len(runs)) as tell:
         for run in runs:

@@ -41,7 +41,9 @@ def simulate(
     plot: options.Plot = None,
     json: options.Json = False,
 ) -> None:
-    """Compare exponents on simulated votes with a known runner-up gap; utilities are exact.
+    """Compare exponents on simulated votes.
+
+    The gap between the winner and the runner-up is known; the probability that the winner wins is exact.
 
     --plot needs matplotlib: pip install "ggdp[plot]".
 

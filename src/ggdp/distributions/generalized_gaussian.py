@@ -17,7 +17,9 @@ from ggdp.distributions.secure import SecureGenerator
 Rng = np.random.Generator | SecureGenerator
 Floats = NDArray[np.float64]
 
-BETA = arguments.Range("beta", least=1.0, most=64.0, typical=(1.0, 4.0))
+BETA = arguments.Range(
+    "beta", least=1.0, most=64.0, typical=(1.0, 4.0), hint="1 is Laplace noise, 2 is Gaussian noise"
+)
 SCALE = arguments.Range("scale", least=1e-100, most=1e100, typical=(0.1, 100.0))
 
 _TINY = 1e-290
@@ -29,10 +31,11 @@ _LOG_WEIGHT_IS_POWER = 1e18  # beyond, -log Q(a, y) is y to the last bit
 
 @dataclass(frozen=True)
 class GeneralizedGaussian:
-    """Noise with density exp(-(|x|/scale)^beta) / (2 scale Gamma(1 + 1/beta)).
+    """Generalized Gaussian noise: its density is exp(-(|x|/scale)^beta) / (2 scale Gamma(1 + 1/beta)).
 
-    beta = 1 is Laplace noise, beta = 2 is Gaussian noise with standard deviation scale / sqrt(2). All
-    functions of x are vectorised: an array gives an array, a number gives a NumPy float.
+    beta = 1 is Laplace noise, beta = 2 is Gaussian noise with standard deviation scale / sqrt(2). To release
+    a number with this noise, put it into `AdditiveNoise`. All functions of x are vectorised: an array gives
+    an array, a number gives a NumPy float.
 
     Guarantees:
         1. `pdf`, `cdf` and `sf` have relative error at most 1e-12 wherever their value is a normal double.
@@ -43,9 +46,15 @@ class GeneralizedGaussian:
 
     Args:
         beta: The exponent, in [1, 64].
-        scale: The length at which the density has fallen by a factor e, in [1e-100, 1e100].
+        scale: The size of the noise, in [1e-100, 1e100]. At x = scale the density is e times smaller than
+            at 0.
+
+    Raises:
+        ValueError: beta or scale is out of range.
 
     >>> noise = GeneralizedGaussian(beta=1.5, scale=2.0)
+    >>> round(noise.std, 4)
+    1.7187
     >>> round(float(noise.sf(3.0)), 6)
     0.042432
     >>> round(float(noise.isf(log_prob=-2000.0)), 3)
@@ -63,14 +72,17 @@ class GeneralizedGaussian:
 
     @classmethod
     def from_noise_multiplier(cls, beta: float, noise_multiplier: float, sensitivity: float = 1.0) -> Self:
-        """Scale = sqrt(2) * noise_multiplier * sensitivity, which is Opacus's meaning at beta = 2."""
+        """Noise with scale = sqrt(2) * noise_multiplier * sensitivity.
+
+        For beta = 2 its standard deviation is noise_multiplier * sensitivity, as in Opacus.
+        """
         noise_multiplier = arguments.real("noise_multiplier", noise_multiplier, above=0.0)
         sensitivity = arguments.real("sensitivity", sensitivity, above=0.0)
         return cls(beta, math.sqrt(2.0) * noise_multiplier * sensitivity)
 
     @classmethod
     def from_std(cls, beta: float, std: float) -> Self:
-        """The member of the family with this exponent and this standard deviation."""
+        """Noise with this exponent and this standard deviation."""
         return cls(beta, arguments.real("std", std, above=0.0) / _std_over_scale(BETA.check(beta)))
 
     @classmethod
@@ -240,12 +252,26 @@ class GeneralizedGaussian:
 
 
 def Laplace(scale: float) -> GeneralizedGaussian:
-    """Laplace noise: beta = 1, density exp(-|x|/scale) / (2 scale)."""
+    """Laplace noise, the Generalized Gaussian of beta = 1: its density is exp(-|x|/scale) / (2 scale).
+
+    Args:
+        scale: the mean of |noise|; the standard deviation is sqrt(2) * scale.
+
+    >>> round(Laplace(scale=2.0).std, 4)
+    2.8284
+    """
     return GeneralizedGaussian(beta=1.0, scale=scale)
 
 
 def Gaussian(std: float) -> GeneralizedGaussian:
-    """Gaussian noise: beta = 2, scale = sqrt(2) * std."""
+    """Gaussian noise, the Generalized Gaussian of beta = 2 and scale = sqrt(2) * std.
+
+    Args:
+        std: the standard deviation, > 0.
+
+    >>> round(Gaussian(std=2.0).scale, 4)
+    2.8284
+    """
     return GeneralizedGaussian(beta=2.0, scale=math.sqrt(2.0) * arguments.real("std", std, above=0.0))
 
 

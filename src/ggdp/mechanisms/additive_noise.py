@@ -68,7 +68,9 @@ def matched_exponent(beta: float) -> float:
 
 @dataclass(frozen=True)
 class AdditiveNoise(PlainData):
-    """Release the value f(D) of a query on the data D, plus independent noise on every number of it.
+    """A mechanism that adds noise: it releases the value f of a query plus independent noise on every number.
+
+    It is a description and holds no data. `epsilon` and `account` say what it costs, `release` runs it.
 
     Attributes:
         noise: the law of the noise on every number.
@@ -80,11 +82,16 @@ class AdditiveNoise(PlainData):
         shift: what one record does to f where that is known: f moves by exactly sensitivity * shift, for
             whichever neighbours are asked about. A sequence of numbers, or of pairs (value, count) for long
             ones; kept as pairs in order. `dimension` follows from it.
-        grid: what leaves is rounded to a multiple of this power of two, 1 for whole numbers; between 2^-34
-            and 8 scales of the noise. If left out, `release` takes one of 2^-10 of the scale or finer. It
-            must not depend on the data. Rounding is post-processing: the cost does not depend on it.
+        grid: released numbers are rounded to a multiple of this power of two; 1 gives whole numbers. It lies
+            between 2^-34 and 8 scales of the noise. If left out, `release` takes one of 2^-10 of the scale or
+            finer. It must not depend on the data. Rounding costs no privacy.
 
-    >>> from ggdp import Laplace
+    Raises:
+        ValueError: an argument is out of range, or `shift` contradicts `dimension` or `norm`.
+
+    >>> from ggdp import Laplace, epsilon
+    >>> epsilon(AdditiveNoise(Laplace(scale=2.0), sensitivity=1.0), delta=0).upper
+    0.5
     >>> AdditiveNoise(Laplace(scale=2.0), shift=(1, -1, 1)).shift
     ((-1.0, 1), (1.0, 2))
     >>> AdditiveNoise(GeneralizedGaussian(1.5, 2.0), norm="matched", dimension=1000).p
@@ -117,11 +124,10 @@ class AdditiveNoise(PlainData):
     def histogram(
         cls, noise: GeneralizedGaussian, sensitivity: float = 1.0, *, grid: float | None = None
     ) -> Self:
-        """Counts of any number, of which one record moves one, by one: sensitivity 1 in norm 1.
+        """Noise on a table of counts in which one record changes one count by one (a histogram).
 
-        In norm 1 moving one number costs as much as any other way to move several, so that the answer for one
-        count holds for all of them together. A record that is counted several times needs the number of its
-        counts as the sensitivity.
+        There may be any number of counts: epsilon is that of a single one, because one record touches only
+        one of them. If a record can be counted k times, pass sensitivity=k.
         """
         return cls(noise, sensitivity, norm=1.0, dimension=math.inf, grid=grid)
 
@@ -135,7 +141,7 @@ class AdditiveNoise(PlainData):
     def _checked_norm(self) -> float | str:
         beta = self.noise.beta
         if isinstance(self.norm, str):
-            arguments.one_of("norm", self.norm, (MATCHED,), hint="or give a number p in [1, inf]")
+            arguments.one_of("norm", self.norm, (MATCHED,), hint="or give a number p in [1, inf], such as 2")
             arguments.real(
                 "beta", beta, above=1.0, below=2.0, hint='norm="matched" is only for such noise; give norm=p'
             )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How batches are drawn: Poisson samples, fixed sizes, a largest size, allocation, shuffling.
 
-Each mechanism describes what one draw does; `Composed(..., times=...)` repeats it. `Sampling` is the draw alone,
-without saying what is released. docs/batches.md says for which neighbours each has a proof, and what it is.
+Each mechanism describes what one draw does; `Composed(..., times=...)` repeats it. `Sampling` is the draw
+alone, without saying what is released. docs/batches.md says for which neighbours each has a proof.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,26 @@ MOST_ALLOCATED = 10**5  # steps of one allocation
 
 @dataclass(frozen=True)
 class PoissonSampled(PlainData):
-    """Keep every record independently with probability `rate`, then run `mechanism` on those kept."""
+    """A mechanism that is run on a random part of the records: each is kept with probability `rate`.
+
+    Records are kept independently of each other (Poisson sampling). Because a record usually takes no part,
+    epsilon is smaller than that of the mechanism on all records, as long as nobody learns which were kept.
+
+    Args:
+        mechanism: what is released from the records kept. Sample first, then compose:
+            `Composed(PoissonSampled(step, rate=0.01), times=5000)`.
+        rate: the probability of each record to be kept, in (0, 1].
+
+    Raises:
+        ValueError: the rate is out of range, or `mechanism` is a composition.
+
+    >>> from ggdp import Gaussian, epsilon
+    >>> step = AdditiveNoise(Gaussian(std=1.0))
+    >>> round(epsilon(step, delta=1e-6).upper, 2)
+    4.89
+    >>> round(epsilon(PoissonSampled(step, rate=0.01), delta=1e-6).upper, 2)
+    0.36
+    """
 
     mechanism: AdditiveNoise | CustomMechanism
     rate: float
@@ -46,6 +65,11 @@ class Batched(PlainData):
             (AdditiveNoise, CustomMechanism),
             hint="batch one release, then compose: Composed(FixedSizeSampled(step, ...), times)",
         )
+
+    @property
+    def nominal(self) -> tuple[float, int]:
+        """The rate and number of Poisson-sampled releases that cost about as much; for planning alone."""
+        return 1.0, 1
 
 
 @dataclass(frozen=True)
@@ -82,6 +106,11 @@ class FixedSizeSampled(Batched):
         """sample_size / population: how often a record takes part, on average."""
         return self.sample_size / self.population
 
+    @property
+    def nominal(self) -> tuple[float, int]:
+        """Poisson sampling at the same rate."""
+        return min(self.rate, 1.0), 1
+
 
 @dataclass(frozen=True)
 class TruncatedPoisson(Batched):
@@ -106,6 +135,11 @@ class TruncatedPoisson(Batched):
         for name in ("largest_batch", "population"):
             object.__setattr__(self, name, arguments.whole(name, getattr(self, name), most=MOST_RECORDS))
 
+    @property
+    def nominal(self) -> tuple[float, int]:
+        """Poisson sampling itself."""
+        return self.rate, 1
+
 
 @dataclass(frozen=True)
 class RandomAllocation(Batched):
@@ -129,6 +163,11 @@ class RandomAllocation(Batched):
         used = arguments.whole("times_used", self.times_used, most=steps)
         object.__setattr__(self, "steps", steps)
         object.__setattr__(self, "times_used", used)
+
+    @property
+    def nominal(self) -> tuple[float, int]:
+        """Poisson sampling with the same mean."""
+        return self.times_used / self.steps, self.steps
 
 
 @dataclass(frozen=True)
@@ -226,6 +265,19 @@ class Sampling:
     def steps_per_draw(self) -> int:
         """How many releases one mechanism of this sampling stands for: the steps of an epoch, or 1."""
         return int(self.numbers[-1]) if self.kind in ("allocation", "shuffled") else 1
+
+    def draws(self, steps: int) -> int:
+        """How many mechanisms of this sampling so many steps are.
+
+        Raises:
+            ValueError: an epoch would not be whole.
+        """
+        if steps % self.steps_per_draw:
+            raise ValueError(
+                f"steps must be a multiple of {self.steps_per_draw}, the steps of an epoch of {self}, got "
+                f"{steps}: a record's place in an epoch is drawn once for all of it"
+            )
+        return steps // self.steps_per_draw
 
     def of(self, mechanism: AdditiveNoise | CustomMechanism) -> "PoissonSampled | Batched":
         """The mechanism on batches that are drawn in this way."""

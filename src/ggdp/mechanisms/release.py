@@ -30,31 +30,32 @@ def release(
     rng: Rng | None = None,
     exact: bool = True,
 ) -> Any:
-    """Return `value` plus independent noise on every number in it, as the same kind of object.
+    """Add noise to a value: return it with independent noise on every number, as the same kind of object.
 
-    Takes a number, a list or tuple, a NumPy array of any shape, or a pandas or polars Series or DataFrame of
-    numbers. Integers become floats; float32 stays float32; index, names and columns are kept.
+    It takes a number, a list or tuple, a NumPy array of any shape, or a pandas or polars Series or DataFrame
+    of numbers. Integers become floats; float32 stays float32; index, names and columns are kept. Every call
+    is a new release, whose epsilon is `ggdp.epsilon(mechanism, delta=...)`.
 
-    The noise is that of `mechanism.noise`. That of `SphericalNoise` is one vector over all numbers of the
-    value, which must be as many as its dimension; it takes exact=False. That one record moves `value` by at
-    most `mechanism.sensitivity` is the caller's promise: nothing here can check it. Index, column names,
-    shape and the fact that a value was refused are not protected.
+    You promise that one record moves `value` by at most `mechanism.sensitivity`; this cannot be checked here.
+    Index, column names, shape, and the fact that a value was refused are not protected.
 
-    What leaves is a multiple of a grid: `mechanism.grid`, or if that is left out `grid_of` the noise, between
-    2^-11 and 2^-10 of its scale. Of an `AdditiveNoise` it is exactly, in law, the real number
-    value + noise rounded to the nearest multiple: rounding is post-processing, so every bound of the
-    accountant for the mechanism holds for the doubles that leave. Of a `GridNoise` it is the value on its own
-    grid plus noise of whole steps, whose law is the one that is accounted. Proofs: docs/exact-release.md.
+    The numbers returned are multiples of a grid: `mechanism.grid`, or if that is left out a power of two
+    between 2^-11 and 2^-10 of the scale of the noise. For `AdditiveNoise` their law is exactly that of the
+    real number value + noise, rounded to the nearest multiple; since rounding costs no privacy, every bound
+    for the mechanism holds for the doubles that are returned. For `GridNoise` the result is the value on its
+    own grid plus noise of whole steps, whose law is the one that is accounted. For `SphericalNoise` the noise
+    is one vector over all numbers, which must be as many as its dimension; it needs exact=False. The proofs
+    are in docs/exact-release.md.
 
-    Of a `PoissonSampled` mechanism, `value` holds the records, one entry or row for each person, and `query`
-    takes the records kept to the exact answer. The sample is drawn here at the mechanism's rate, so that what
-    is drawn and what `ggdp.epsilon(mechanism)` accounts for cannot disagree. The sample must stay secret, and
-    the query must answer the empty sample too.
+    For a `PoissonSampled` mechanism, `value` holds the records, one entry or row for each person, and `query`
+    computes the exact answer from the records that were kept. The sample is drawn here at the mechanism's
+    rate, so that it agrees with what `ggdp.epsilon(mechanism)` accounts for. The sample must stay secret, and
+    the query must also answer for an empty sample.
 
     Guarantees:
         1. Every number receives its own draw; nothing is drawn or returned when any number is refused.
         2. Without `rng`, the noise is a ChaCha20 keystream under a fresh key of the operating system.
-        3. The law of what leaves is known exactly. Which doubles can come out does not depend on the value.
+        3. The law of the result is known exactly. Which doubles can come out does not depend on the value.
         4. A record is kept with a probability of at most `mechanism.rate`, and less by at most 2^-51.
 
     Args:

@@ -31,6 +31,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ggdp.errors import CannotCertifyError
 from ggdp.numerics import UNIT_ROUNDOFF, Array
@@ -83,7 +84,7 @@ def _atoms_curve(atoms: Atoms, loss: Array, side: float) -> Array:
     value = p_beyond - np.exp(loss) * q_beyond + atoms.infinite
     error = 4.0 * (len(p) + 8.0) * UNIT_ROUNDOFF * (p_beyond + np.exp(loss) * q_beyond)
     shift = np.where(loss < 0.0, np.expm1(loss) + side * 4.0 * UNIT_ROUNDOFF, 0.0)
-    return np.maximum(value + side * error + shift, 0.0)
+    return np.asarray(np.maximum(value + side * error + shift, 0.0))
 
 
 def allocated(known: Known, steps: int, supremum: float, infimum: float) -> Curve:
@@ -161,7 +162,7 @@ def _losses(tail: _Tail, deviation: float, supremum: float, infimum: float) -> A
     return np.concatenate([[least], left, [0.0], right, [most]])
 
 
-def _groups(loss: Array, deviation: float, last: float) -> list[Array]:
+def _groups(loss: Array, deviation: float, last: float) -> list[NDArray[np.int64]]:
     """Points that share a transform, by their indices."""
     ends, far = [0.0], 4.0 * min(deviation, 0.5)
     while far < last:
@@ -208,6 +209,14 @@ class _Ratios:
         kept = mass > (0.0 if raised else 1e-290)
         return _Ratios(place[kept], mass[kept], off, atoms.infinite)
 
+    def up_to(self, last: int) -> "_Ratios":
+        """The same with larger ratios moved to the last place."""
+        inside = self.place < last
+        if inside.all():
+            return self
+        mass = np.append(self.mass[inside], math.fsum(self.mass[~inside]))
+        return _Ratios(np.append(self.place[inside], last), mass, self.off, self.cut)
+
     def log_mean(self, theta: float) -> float:
         """log of the sum of masses e^(theta place)."""
         exponent = theta * self.place
@@ -230,12 +239,14 @@ class _Sum:
         log_weight: log of the total before tilting.
         error: of every mass.
         alias: a bound on all that wrapped.
+        slip: relative error of tilting and of undoing it.
     """
 
     mass: Array
     log_weight: float
     error: float
     alias: float
+    slip: float
 
 
 def _summed(ratios: _Ratios, steps: int, theta: float) -> _Sum:
@@ -249,10 +260,13 @@ def _summed(ratios: _Ratios, steps: int, theta: float) -> _Sum:
         before = float(np.mean(np.minimum(np.abs(transformed), 1.0) ** (steps - 1))) + 1.0 / _SIZE
     depth = 6.0 * math.log2(_SIZE) + 5.0
     error = 2.0 * UNIT_ROUNDOFF * depth * (steps * before + size)
-    return _Sum(np.fft.irfft(power, _SIZE), steps * log_mean, error, _alias(ratios, steps, theta))
+    exponents = steps * (abs(theta) * float(ratios.place[-1]) + abs(log_mean) + 8.0) + abs(theta) * _SIZE
+    slip = 8.0 * UNIT_ROUNDOFF * exponents + 1e-12
+    summed = np.fft.irfft(power, _SIZE)
+    return _Sum(summed, steps * log_mean, error, _alias(ratios, steps, theta), slip)
 
 
-def _power(base: Array, exponent: int) -> Array:
+def _power(base: NDArray[np.complex128], exponent: int) -> NDArray[np.complex128]:
     """A power by squaring."""
     found, square = np.ones_like(base), base
     with np.errstate(under="ignore"):
@@ -266,7 +280,9 @@ def _power(base: Array, exponent: int) -> Array:
 
 
 def _alias(ratios: _Ratios, steps: int, theta: float) -> float:
-    """Chernoff bound of the tilted mass beyond the window."""
+    """Chernoff bound of the tilted mass beyond the window; none where no sum reaches so far."""
+    if steps * int(ratios.place[-1]) < _SIZE:
+        return 0.0
     here = ratios.log_mean(theta)
     tries = np.geomspace(1e-2, 3e3, 40) / _SIZE
     logs = [steps * (ratios.log_mean(theta + more) - here) - more * _SIZE for more in tries]
@@ -323,17 +339,16 @@ def _near(known: Known, tail: _Tail, steps: int, x: Array, raised: bool) -> Arra
     unit = spacing / steps
     factor = math.exp(found.log_weight - theta * centre) * unit
     if raised:
-        outside = found.alias * np.exp(-theta * (_SIZE - centre)) * (_SIZE - place)
-        direct = (value + rounding + outside) * factor * (1.0 + 1e-12)
-        return (
-            np.minimum(direct, _complement(ratios, found, steps, theta, place, 1.0) * unit)
-            + ratios.cut
-            + _LOST
-        )
+        farthest = np.maximum(_SIZE, place + 1.0 / theta)  # where (k - place) e^(-theta k) is largest
+        outside = found.alias * np.exp(-theta * (farthest - centre)) * (farthest - place)
+        direct = (value + rounding + outside) * factor * (1.0 + found.slip)
+        best = np.minimum(direct, _complement(ratios, found, steps, theta, place, 1.0) * unit)
+        return np.asarray(best + ratios.cut + _LOST)
     heaviest = np.exp(-theta * (place - centre)) / (math.e * theta)
     heaviest = np.minimum(heaviest, float(_SIZE) * np.exp(-theta * (place - centre)))
-    direct = (value - rounding - found.alias * heaviest) * factor * (1.0 - 1e-12)
-    return np.maximum(np.maximum(direct, _complement(ratios, found, steps, theta, place, -1.0) * unit), 0.0)
+    direct = (value - rounding - found.alias * heaviest) * factor * (1.0 - found.slip)
+    best = np.maximum(direct, _complement(ratios, found, steps, theta, place, -1.0) * unit)
+    return np.asarray(np.maximum(best, 0.0))
 
 
 def _complement(ratios: _Ratios, found: _Sum, steps: int, theta: float, place: Array, side: float) -> Array:
@@ -353,7 +368,12 @@ def _complement(ratios: _Ratios, found: _Sum, steps: int, theta: float, place: A
     wrapped = found.alias * place if side < 0.0 else 0.0
     scale = math.exp(min(found.log_weight, 700.0))
     doubt = 128.0 * steps * UNIT_ROUNDOFF * (mean + place)
-    return np.asarray(mean - whole * place + scale * (value + side * rounding - wrapped) + side * doubt)
+    return np.asarray(
+        mean
+        - whole * place
+        + scale * (1.0 + side * found.slip) * (value + side * rounding - wrapped)
+        + side * doubt
+    )
 
 
 def _far(known: Known, tail: _Tail, steps: int, x: Array, raised: bool) -> Array:
@@ -361,8 +381,8 @@ def _far(known: Known, tail: _Tail, steps: int, x: Array, raised: bool) -> Array
     reach = steps * float(x[-1]) * (1.0 + 1e-9)
     window = 1.0 * steps + 12.0 * tail.deviation * math.sqrt(steps) + reach
     spacing = window / _SIZE
-    last = math.ceil(min(max(reach, 2.0), float(tail.place[-1])) / spacing)
-    ratios = _Ratios.of(known, spacing, last, raised)
+    whole = min(max(reach, tail.reaching(1e-2 * _NEGLIGIBLE)), float(tail.place[-1]))
+    ratios = _Ratios.of(known, spacing, math.ceil(whole / spacing), raised).up_to(math.ceil(reach / spacing))
     wanted = steps * (0.5 * float(x[0] + x[-1])) / spacing
     place = steps * x / spacing
     most = 600.0 / (place[-1] - place[0] + 1.0)
@@ -383,8 +403,7 @@ def _far(known: Known, tail: _Tail, steps: int, x: Array, raised: bool) -> Array
     rounding = weight * found.error + 8.0 * _SIZE * UNIT_ROUNDOFF * np.abs(value)
     factor = math.exp(found.log_weight - theta * centre) * spacing / steps
     if raised:
-        return np.asarray((value + rounding) * factor * (1.0 + 1e-12) + 2.0 * ratios.off + _LOST)
+        return np.asarray((value + rounding) * factor * (1.0 + found.slip) + 2.0 * ratios.off + _LOST)
     heaviest = np.minimum(heavy / (math.e * -theta), (place + 1.0) * heavy)
-    return np.maximum(
-        (value - rounding - found.alias * heaviest) * factor * (1.0 - 1e-12) - 2.0 * ratios.off, 0.0
-    )
+    low = (value - rounding - found.alias * heaviest) * factor * (1.0 - found.slip) - 2.0 * ratios.off
+    return np.asarray(np.maximum(low, 0.0))

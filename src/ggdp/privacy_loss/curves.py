@@ -24,6 +24,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ggdp.errors import CannotCertifyError
 from ggdp.numerics import UNIT_ROUNDOFF, Array
@@ -32,6 +33,8 @@ from ggdp.privacy_loss.hockey_stick import hockey_stick
 from ggdp.privacy_loss.shift_pair import ShiftPair
 
 _ROUNDS = 40
+
+Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -103,9 +106,9 @@ class Curve:
         """D itself everywhere."""
         return values + np.where(self.loss < 0.0, -np.expm1(self.loss), 0.0)
 
-    def _hull(self, values: Array) -> tuple[Array, Array]:
+    def _hull(self, values: Array) -> tuple[Indices, Array]:
         """The corners of the lower convex hull of the points, and the Q-masses of all points."""
-        kept = np.arange(len(values))
+        kept: Indices = np.arange(len(values))
         for _ in range(_ROUNDS):  # a point above the chord of its neighbours is no corner
             mass = self._growth(values, kept)
             if not np.any(mass < 0.0):
@@ -118,7 +121,7 @@ class Curve:
         found[kept] = mass
         return kept, found
 
-    def _growth(self, values: Array, kept: Array) -> Array:
+    def _growth(self, values: Array, kept: Indices) -> Array:
         """By how much the slope of the curve through some of the points grows at each."""
         turn, at = self.turn, self._place[kept]
         width = at[:-1] * np.expm1(np.diff(self.loss[kept]))
@@ -136,7 +139,7 @@ class Curve:
             mass[middle] += slope[middle] - (joined - 1.0)
         return np.asarray(mass)
 
-    def _wrapped(self, values: Array, kept: Array) -> Array:
+    def _wrapped(self, values: Array, kept: Indices) -> Indices:
         """The corners one by one, where dropping points takes too many rounds."""
         loss, place, far = self.loss.tolist(), self._place.tolist(), (self.loss < 0.0).tolist()
         moved = np.expm1(self.loss).tolist()
@@ -181,7 +184,7 @@ class Curve:
         around = np.maximum(np.append(gap, 0.0), np.insert(gap, 0, first))
         low = np.maximum(self.low - around * (1.0 + 1e-12), 0.0)
         low[-1] = 0.0  # the law below ends here
-        return low
+        return np.asarray(low)
 
 
 def curve_of(pair: ShiftPair, loss: Array) -> Curve:

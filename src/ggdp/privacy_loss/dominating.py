@@ -22,7 +22,13 @@ Sizes = tuple[tuple[float, int], ...]
 BETA = arguments.Range("beta", least=1.0, most=32.0, typical=(1.0, 4.0))
 MOST_VECTOR_BETA = 8.0
 """Largest beta of a vector that has no single coordinate's cost: its worst split is tried up to here."""
-NOISE_MULTIPLIER = arguments.Range("noise_multiplier", least=0.02, most=1000.0, typical=(0.5, 20.0))
+NOISE_MULTIPLIER = arguments.Range(
+    "noise_multiplier",
+    least=0.02,
+    most=1000.0,
+    typical=(0.5, 20.0),
+    hint="it is scale / (sqrt(2) * sensitivity)",
+)
 RATE = arguments.Range("rate", least=1e-7, most=1.0, typical=(1e-3, 1.0))
 MOST_TIMES = 10_000_000
 
@@ -141,6 +147,4 @@ def _check_largest(noise: AdditiveNoise) -> None:
     if multiplier < NOISE_MULTIPLIER.least:
         NOISE_MULTIPLIER.check(multiplier)
     if noise.shift is None:
-        arguments.real(
-            "noise_multiplier", multiplier, least=NOISE_MULTIPLIER.least, most=NOISE_MULTIPLIER.most
-        )
+        NOISE_MULTIPLIER.check(multiplier)

@@ -115,7 +115,7 @@ LOSSES = {
     "outside": "P(|noise| > threshold)",
     "interval": "width of the interval",
 }
-"""What hurts, by the names of `ggdp choose --loss`."""
+"""What is to be small, by the names of `ggdp choose --loss`."""
 
 
 def choice_figure(records: Sequence[tuple[str, Mapping[str, Any]]]) -> "Figure":

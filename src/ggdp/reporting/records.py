@@ -21,7 +21,7 @@ from ggdp import __version__, arguments
 from ggdp.accounting import AttackSuccess, Bounds, GaussianPrivacy
 from ggdp.calibration import BestNoise, Calibrated, WeighedNoise, run_of
 from ggdp.distributions import GeneralizedGaussian
-from ggdp.mechanisms import AdditiveNoise, Adjacency, Mechanism
+from ggdp.mechanisms import AdditiveNoise, Adjacency, Mechanism, Sampling
 
 if TYPE_CHECKING:
     from ggdp.training.audit import AuditResult
@@ -68,17 +68,19 @@ class Run:
         rate: the probability with which a step takes each record.
         steps: how many steps there are.
         adjacency: which datasets are neighbours.
+        sampling: how batches are drawn, where they are not Poisson samples.
     """
 
     step: AdditiveNoise
     rate: float
     steps: int
     adjacency: Adjacency
+    sampling: Sampling | None = None
 
     @property
     def mechanism(self) -> Mechanism:
         """The run as a mechanism that can be accounted for."""
-        return run_of(self.step, self.rate, self.steps)
+        return run_of(self.step, self.rate, self.steps, (), self.sampling)
 
     def to_dict(self) -> dict[str, Any]:
         """Every number that the cost depends on; norm and dimension are given for vectors only."""
@@ -92,6 +94,7 @@ class Run:
             "rate": self.rate,
             "steps": self.steps,
             "adjacency": str(self.adjacency),
+            **({"sampling": str(self.sampling)} if self.sampling is not None else {}),
             **(plain({"norm": step.norm, "dimension": step.dimension}) if step.dimension != 1 else {}),
         }
 
@@ -170,7 +173,7 @@ def risk_record(
 
 def calibration_record(found: Calibrated, epsilon: float, adjacency: Adjacency) -> dict[str, Any]:
     """What a calibration found, the epsilon it was asked for, and the epsilon it achieves."""
-    run = Run(found.step, found.rate, found.steps, adjacency)
+    run = Run(found.step, found.rate, found.steps, adjacency, found.sampling)
     achieved = epsilon_record(run, found.delta, found.achieved)
     return {**achieved, "target_epsilon": epsilon, "sharp": found.sharp}
 

@@ -257,12 +257,12 @@ def choice_report(result: Fields, top: Fields) -> Report:
         words = f"{top.whole('dimension', least=1)} numbers, the sensitivity is in norm {top.value('norm')}"
         vector = {"vector": words + (f", {top.text('noise')} noise" if top.holds("noise") else "")}
     return Report(
-        title=f"The noise that hurts least, of {result.whole('steps', least=1)} releases",
+        title=f"The noise with the smallest error, for {result.whole('steps', least=1)} releases",
         guarantee=None,
         no_guarantee="",
         settings={
             **_target(top),
-            "what hurts": figures.LOSSES[name],
+            "what is to be small": figures.LOSSES[name],
             **threshold,
             **level,
             "sampling rate": f"{top.real('rate', above=0.0, most=1.0):g}",

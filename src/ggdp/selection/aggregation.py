@@ -113,7 +113,13 @@ class Labelling:
 
 @dataclass(frozen=True)
 class GGNMax:
-    """Answer every query by the argmax of its noisy counts.
+    """A way to label queries by votes: noise is added to the counts, and the class with the largest one wins.
+
+    `calibrate_ggnmax` makes one with the least noise for a budget.
+
+    Args:
+        noise: the noise on every count.
+        adjacency: which datasets are neighbours; REPLACE if left out.
 
     >>> from ggdp import Gaussian
     >>> labelling = GGNMax(Gaussian(std=0.5)).label(Votes([[9, 1], [0, 10]]), rng=np.random.default_rng(1))
@@ -155,9 +161,10 @@ class GGNMax:
 
 @dataclass(frozen=True)
 class ConfidentGGNMax:
-    """Check first, with noise of its own, whether the largest count reaches a threshold; answer if it does.
+    """`GGNMax` that answers only where the largest count, with noise of its own, reaches a threshold.
 
-    The threshold check is charged for every query, answered or not.
+    Other queries get no label (`ABSTAINED`). The check is charged for every query, answered or not.
+    `calibrate_confident_ggnmax` makes one with the least noise for a budget.
 
     >>> from ggdp import Gaussian
     >>> aggregator = ConfidentGGNMax(Gaussian(std=0.5), threshold=8, threshold_noise=Gaussian(std=0.5))
@@ -217,12 +224,12 @@ class ConfidentGGNMax:
 def calibrate_ggnmax(
     *, beta: float, epsilon: float, delta: float, times: int, adjacency: Adjacency = Adjacency.REPLACE
 ) -> GGNMax:
-    """GGNMax with the least noise for which so many labels are (epsilon, delta)-private.
+    """Return a `GGNMax` with the least noise for which `times` labels together are (epsilon, delta)-private.
 
     Args:
         beta: exponent of the noise.
-        epsilon: the budget.
-        delta: the budget.
+        epsilon: the budget's epsilon, for all labels together.
+        delta: the budget's delta.
         times: how many queries are answered.
         adjacency: by default REPLACE: a replaced record changes one teacher and so one vote. Where numbers
             are calibrated, the default is ADD_REMOVE.
@@ -254,7 +261,7 @@ def calibrate_confident_ggnmax(
     noise_ratio: float = THRESHOLD_NOISE_RATIO,
     adjacency: Adjacency = Adjacency.REPLACE,
 ) -> ConfidentGGNMax:
-    """Confident-GGNMax with the least noise for which its checks and answers are (epsilon, delta)-private.
+    """Return a `ConfidentGGNMax` with the least noise for which checks and answers fit a budget.
 
     Args:
         beta: exponent of both noises.

@@ -82,7 +82,7 @@ def histograms_from(name: str, counts: ArrayLike) -> Array:
 
 @dataclass(frozen=True)
 class NoisyArgmax:
-    """Publish the index of the largest count after noise on each (GGNMax).
+    """A mechanism for votes: it publishes the index of the largest count after noise on each (GGNMax).
 
     Under `REPLACE` a voter changes its vote: one count rises by one and another falls by one, an exact
     composition of two one-coordinate shifts. Otherwise a voter comes or goes, and one count moves by one.
@@ -121,7 +121,7 @@ class NoisyArgmax:
 
 @dataclass(frozen=True)
 class NoisyThreshold:
-    """Publish whether the largest count plus noise reaches a threshold.
+    """A mechanism for votes: it publishes whether the largest count plus noise reaches a threshold.
 
     One voter moves the largest count by at most one, whether it comes, goes or changes its vote, so this is a
     scalar release of sensitivity 1 under every adjacency, and only one bit of it is shown.

@@ -72,7 +72,7 @@ def best_beta(
 def calibrated_noise(
     beta: float, epsilon: float, delta: float, times: int, adjacency: Adjacency
 ) -> GeneralizedGaussian:
-    """The least noise of an exponent for which so many noisy votes are private."""
+    """The least noise with exponent `beta` for which `times` noisy votes are (epsilon, delta)-private."""
     times = arguments.whole("times", times)
     if Adjacency(adjacency) is Adjacency.REPLACE:
         return calibrate_ggnmax(beta=beta, epsilon=epsilon, delta=delta, times=times).noise

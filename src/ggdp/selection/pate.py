@@ -46,7 +46,7 @@ class _OneClass:
 
 @dataclass(frozen=True, eq=False)
 class TeacherEnsemble:
-    """Classifiers trained on disjoint parts of the data, so that one record reaches one vote.
+    """The teachers of PATE: classifiers trained on disjoint parts of the data; a record moves one vote.
 
     Attributes:
         teachers: fitted, one for each part.
@@ -114,7 +114,7 @@ class TeacherEnsemble:
 
 @dataclass(frozen=True, eq=False)
 class Student:
-    """A classifier fitted on the answered queries. Post-processing: it costs nothing beyond the labels."""
+    """A classifier that learnt from the published labels. It costs no privacy beyond that of the labels."""
 
     model: Any
 
@@ -176,7 +176,9 @@ def run_pate(
     most_answers: int | None = None,
     rng: Rng | None = None,
 ) -> PateRun:
-    """Vote, aggregate, account, and train the student. Each step is also a function of its own.
+    """Run PATE: the teachers vote on public records, noisy winners become labels, and a student learns them.
+
+    Each part is also a function of its own: `TeacherEnsemble.vote`, `GGNMax.label`, `Student.fit`.
 
     Args:
         teachers: see `TeacherEnsemble.fit`; for saved votes, use `read_votes`, `label` and `Student.fit`.

@@ -50,16 +50,23 @@ def fit(
     progress: bool = True,
     on_epoch: Callable[[EpochRow], None] | None = None,
 ) -> FitReport:
-    """Train to the end of the plan.
+    """Train a private model: a ready-made loop with checkpoints, early stopping and weight averages.
+
+    It takes the steps that `make_private` planned, and stops earlier only if an option below says so or the
+    budget is spent.
+
+        private = make_private(model, optimizer, loader, beta=2.0, clip_norm=1.0, target_epsilon=2.0, ...)
+        report = fit(private, evaluate=accuracy_on(held_out))  # held_out: a TensorDataset
 
     Args:
         private: what `make_private` returned; its dataset gives pairs (inputs, target), or longer tuples
             whose last entry is the target.
-        loss: of the model's output and the target: a scalar, mean or sum as `make_private` was told, or one
-            loss for every example. It is verified on the first batch (`Private.check`).
-        evaluate: a score of the model on other data, higher is better, after every epoch.
-        checkpoint: a folder to keep the run in; see `ggdp.training.checkpoint`.
-        resume: go on with the run that the folder holds; a folder that holds one is otherwise refused.
+        loss: a function of the model's output and the target: a scalar, mean or sum as `make_private` was
+            told, or one loss for every example; the cross-entropy if left out. It is verified on the first
+            batch (`Private.check`).
+        evaluate: a function that scores the model on other data after every epoch; higher is better.
+        checkpoint: a folder in which the run is saved, so that it can be resumed.
+        resume: go on with the run that the folder holds; without it, a folder that holds a run is refused.
         save_every: seconds after which the run is saved within an epoch; it is saved after every epoch too.
         keep: further objects to save and restore with the run, by name: an average of the weights, say.
         patience: stop after so many epochs without a better score.
@@ -74,6 +81,9 @@ def fit(
             the dataset gives them so. Targets are repeated for every view.
         progress: show it on standard error.
         on_epoch: called with every row.
+
+    Returns:
+        A report with one row for each epoch, and why training stopped.
 
     Guarantees:
         * The ledger on disk never says less than what has been released, whenever the run is killed. An
@@ -333,7 +343,12 @@ def take_steps(
 
 
 def accuracy_on(dataset: TensorDataset, *, batch_size: int = 4096) -> Score:
-    """A score for `fit`: the share of a dataset of (inputs, label) that the model labels right."""
+    """A score for the argument `evaluate` of `fit`: the share of examples that the model labels right.
+
+    Args:
+        dataset: tensors (inputs, label), not those that the model is trained on.
+        batch_size: how many examples are labelled at a time.
+    """
 
     def score(model: nn.Module) -> float:
         device = _device(model)

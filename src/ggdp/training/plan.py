@@ -207,6 +207,7 @@ def plan_training(
             f"give beta or noise, one of them, got beta={beta!r}, noise={noise!r}: beta is the exponent of "
             "noise whose scale is found, noise a GeneralizedGaussian with its scale"
         )
+    clip_norm = arguments.real("clip_norm", clip_norm, above=0.0)
     given = GeneralizedGaussian(2.0 if beta is None else beta, 1.0)
     if noise is not None:
         arguments.instance("noise", noise, GeneralizedGaussian, hint="an exponent alone is beta=...")
@@ -234,7 +235,7 @@ def plan_training(
         given = GeneralizedGaussian(given.beta, _scale(scale, noise_multiplier, clip_norm))
     return Plan(
         noise=given,
-        clip_norm=arguments.real("clip_norm", clip_norm, above=0.0),
+        clip_norm=clip_norm,
         norm=2.0 if norm is None else norm,
         rate=rate,
         steps=steps,

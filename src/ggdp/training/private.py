@@ -32,14 +32,14 @@ _MANY_PARAMETERS = 1000
 
 @dataclass(frozen=True)
 class Private:
-    """Three drop-in objects and an accountant, all made from one plan; unpacks into the four of them.
+    """What `make_private` returns: model, optimizer, data loader and accountant; it unpacks into these four.
 
     Attributes:
-        model: the caller's own module, whose layers now also keep what clipping needs while it trains.
-        optimizer: steps on noisy sums of clipped gradients.
-        data_loader: Poisson batches.
+        model: your own module, whose layers now also keep what clipping needs during training.
+        optimizer: takes steps on noisy sums of clipped gradients.
+        data_loader: gives Poisson batches.
         accountant: the ledger of every step taken.
-        plan: what all of them were built from.
+        plan: noise, rate, steps and the other settings; `plan.epsilon()` is the epsilon of the whole run.
     """
 
     model: nn.Module
@@ -134,7 +134,10 @@ def make_private(
     physical_batch_size: int | None = None,
     self_check: bool = True,
 ) -> Private:
-    """Make a training script private: the loop stays as it is.
+    """Make a PyTorch training loop private: wrap model, optimizer and loader once, and keep the loop.
+
+    Each step then clips the gradient of every example, sums them over a random batch, and adds noise to the
+    sum before the optimizer uses it (DP-SGD). The step is counted by an accountant.
 
         model, optimizer, loader, accountant = make_private(
             model, optimizer, loader, beta=1.5, clip_norm=1.0, target_epsilon=2.0, delta=1e-6, epochs=20)
@@ -145,37 +148,38 @@ def make_private(
 
     Guarantees:
         After any number of steps everything computed from the parameters is (epsilon, delta)-private for the
-        accountant's epsilon, where neighbouring training sets differ by one example added or removed. The
-        scores of evaluations on *other* data are not covered, nor is the choice among several runs. It rests
-        on one thing that is checked only by number: the rows of what a layer is called with are the examples
-        of the batch, each computed from its own example alone (docs/clipping.md).
+        accountant's epsilon, where neighbouring training sets differ by one example added or removed. Not
+        covered are the choice among several runs, and other data on which the model is scored. The guarantee
+        assumes that each row of a layer's input comes from one example of the batch alone; this is tested on
+        some examples of some batches (docs/clipping.md).
 
     Args:
         model: a module without batch normalisation or other layers that mix examples. It may be sharded by
             `torch.distributed.fsdp.fully_shard`, before the optimizer is made.
-        optimizer: any, over parameters of the model.
-        data_loader: whose dataset, collate function and workers are kept; its batches become Poisson samples.
+        optimizer: any optimizer over parameters of the model.
+        data_loader: its dataset, collate function and workers are kept; its batches become Poisson samples.
             With several processes, each is given the whole dataset and takes its share of every batch.
 
-        clip_norm: privacy begins here: the most an example may move the sum of gradients, in the l_p norm.
-        delta: of the guarantee.
-        beta: exponent of the noise, whose scale follows from one of
-        target_epsilon: the least noise for which the run is certified to cost no more; it is the budget too;
-        scale: of the noise, in the units of gradients;
+        clip_norm: longer gradients of single examples are scaled down to this length, in the l_p norm.
+        delta: the delta of the guarantee.
+        beta: exponent of the noise; 2 is Gaussian noise. Its scale follows from one of the next three.
+        target_epsilon: the least noise is taken for which the run is certified to have at most this epsilon.
+            It is also the budget: a step that would exceed it raises `BudgetExceededError`.
+        scale: the scale of the noise, in the units of gradients.
         noise_multiplier: scale / (sqrt(2) * clip_norm).
         noise: in place of beta and scale: the `GeneralizedGaussian` that is added to the sum of clipped
             gradients.
-        max_epsilon: a budget where the scale is given; None counts without limit.
+        max_epsilon: a budget for when the noise is given; if left out, steps are counted without limit.
         norm: p in [1, inf]; 2 if left out. At beta = 2 with norm 2, and for any beta with norm 1, epsilon is
             exact; otherwise a certified bound a few percent above it. norm="matched" and norm=beta, for
             beta < 2, need less noise for the same epsilon, but a gradient of d parameters is up to
             d^(1/norm - 1/2) times longer in them, and is clipped that much more. They are for models of few
             parameters and sparse gradients; on images and text they cost 10 to 27 points of accuracy.
         per_layer: clip each of L layers to clip_norm / L^(1/p) instead of all together to clip_norm.
-        rate: probability of each example to be in a batch; or
-        batch_size: rate * num_examples; the data loader's batch size if both are left out.
-        steps: of the run; or
-        epochs: so many expected passes over the data.
+        rate: the probability of each example to be in a batch; or
+        batch_size: the expected size of a batch; the data loader's batch size if both are left out.
+        steps: how many steps the run has; or
+        epochs: how many expected passes over the data.
         sampling: how batches are drawn, and what the accountant then counts (docs/training.md says which to
             take): "fixed-size", "truncated-poisson", "allocation" or "shuffled", whose numbers follow from
             rate or batch_size; or a `ggdp.Sampling`, or its text, with numbers. Poisson samples if left out.
@@ -187,10 +191,10 @@ def make_private(
         generator: for tests and repetition only; left out, batches and noise are unpredictable. A run that
             is resumed no longer follows it.
 
-        views: what your program does begins here: how many views of each example (mirrored, shifted) the
-            model is given. What is clipped is then the gradient of an example's mean loss over its views (De
-            et al. 2022), and the cost is that of one view. The model is called with (examples, views, ...),
-            and returns a row for every view, those of an example together:
+        views: how many views of each example (mirrored, shifted) the model is given. The gradient of an
+            example's mean loss over its views is then clipped (De et al. 2022), and the cost is that of one
+            view. The model is called with (examples, views, ...), and returns a row for every view, those of
+            an example together:
 
                 seen = torch.stack([images, images.flip(-1)], dim=1)
                 criterion(model(seen), labels.repeat_interleave(2)).backward()
@@ -199,10 +203,13 @@ def make_private(
             one of means over views.
         batch_first: whether examples are dimension 0 of the inputs.
 
-        physical_batch_size: performance begins here: the most examples in memory at a time; parts of a batch
-            are summed up.
+        physical_batch_size: the most examples in memory at a time; a larger batch is processed in parts. It
+            changes no result.
         self_check: whether some examples are run through the model alone, in the first steps and later on,
             to verify what was clipped (docs/clipping.md). Switch it off only to measure what it costs.
+
+    Returns:
+        `Private`, which unpacks into model, optimizer, data loader and accountant.
 
     Raises:
         ValueError: an argument is out of range, a layer is not supported, the target cannot be met, or the

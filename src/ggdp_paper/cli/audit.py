@@ -108,12 +108,14 @@ def audit(
     seed: options.Seed = None,
     json: options.Json = False,
 ) -> None:
-    """Attack a private run: how large is its epsilon at least, beside the certified upper bound?
+    """Attack a private run to test its certified epsilon.
 
-    Trains with canaries, examples of a known gradient that fair coins put into the training set, guesses
-    which are in it from the noisy gradients, and bounds epsilon from below by the right guesses. Then tests
-    the noise, the clipping and the sampling of single steps. Exits with 1 if the attack shows more than is
-    certified, or a test fails. Needs PyTorch: pip install "ggdp[torch]"; digits also need scikit-learn.
+    The attack gives a lower bound of epsilon, which must not exceed the certified upper bound. It trains with
+    canaries: made-up examples of a known gradient, each put into the training set with probability 1/2. It
+    guesses from the noisy gradients which canaries are in, and bounds epsilon by the number of right guesses.
+    Then it tests the noise, the clipping and the sampling of single steps. The exit status is 1 if the lower
+    bound exceeds the certified one, or a test fails. Needs PyTorch: pip install "ggdp[torch]"; digits also
+    need scikit-learn.
 
     Example: ggdp audit --task digits --beta 2 --epsilon 3 --epochs 5 --plot audit.png
     """

@@ -68,14 +68,16 @@ def reproduce(
     jobs: Jobs = 2,
     cluster: Cluster = None,
 ) -> None:
-    """Make figures of the paper again and say, statement by statement, whether we agree.
+    """Redo the figures and tables of the paper.
 
-    Every finished cell of a sweep is kept in --out: stopped and started again, the command goes on where it
-    was. A figure whose data are not there is skipped, and the line says what to pass. Training that needs a
-    GPU is read from a kept record where it cannot run, and a line says so. A figure whose cells fail is told,
-    the others are made, and the exit status is 1. No quick run replaces a full one in --out.
-    Numbers are the paper's own: fig4 and fig4_imdb are two panels of its Figure 4, fig7 makes Figures 7 and
-    8, fig9 makes Figures 9 to 16, speed tries its statement on sampling.
+    Writes a page that says, statement by statement, whether the results agree with the paper.
+
+    Finished parts are kept in --out: a command that was stopped and is started again goes on where it was. A
+    figure whose data are not there is skipped, and a line says which option to pass. Training that needs a
+    GPU is read from a kept record where there is no GPU, and a line says so. If a part of a figure fails, the
+    others are still made, and the exit status is 1. A quick run never replaces a full one in --out.
+    Figures have the paper's numbers: fig4 and fig4_imdb are two panels of its Figure 4, fig7 makes Figures 7
+    and 8, fig9 makes Figures 9 to 16, and speed measures how long it takes to draw noise.
     Needs joblib and matplotlib: pip install "ggdp[reproduce]".
 
     Example: ggdp reproduce fig1 fig2 --quick --out reproduction

@@ -187,7 +187,7 @@ def train(
     seed: options.Seed = None,
     json: options.Json = False,
 ) -> None:
-    """Train a model so that every example in its training data is protected.
+    """Train a model with privacy for its training data.
 
     Gradients of single examples are clipped, summed over a random batch and released with noise
     (beta-DP-SGD). Batches are Poisson samples unless --sampling says otherwise. Options that are left out

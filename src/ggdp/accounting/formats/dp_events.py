@@ -38,7 +38,7 @@ dominates.
 """
 
 import math
-from typing import Any
+from typing import Any, cast
 
 from ggdp import arguments
 from ggdp.distributions import Gaussian, Laplace
@@ -313,7 +313,7 @@ def _sampled(steps: Steps, rate: float) -> Steps:
         step = steps[0][0]
         if isinstance(step, PoissonSampled):
             return [(PoissonSampled(step.mechanism, step.rate * rate), 1)]
-        return [(PoissonSampled(step, rate), 1)]
+        return [(PoissonSampled(cast(Any, step), rate), 1)]
     if not all(_is_gaussian(step) for step, _ in steps):
         raise ValueError(
             "event must draw a sample for each release, got several releases of one Poisson sample that "

@@ -28,11 +28,12 @@ _FIRST_BLOCK = 32  # steps that the first certificate of a budget tries to cover
 
 
 class Accountant:
-    """Counts releases on the same data, answers what they cost, and stops before a budget is exceeded.
+    """A ledger: it records the releases made on the same data and computes their epsilon and delta together.
 
-    `step` records what has happened. With a budget, `spend` asks first: it records a release only if
-    everything recorded and this release together are certified to be (epsilon, delta)-private, and raises
-    otherwise.
+    `step` records a release that was made. If the ledger has a budget, call `spend` before each release
+    instead: it records the release only if everything recorded and this release together are certified to
+    stay within the budget, and raises `BudgetExceededError` otherwise. To keep the ledger in a file, write
+    `state_dict()` as JSON and read it back with `from_state_dict`.
 
     Args:
         epsilon: The budget's epsilon, in [0, 2000]; leave out both for a ledger without a budget.
@@ -92,7 +93,7 @@ class Accountant:
 
     @property
     def budget(self) -> Budget | None:
-        """What `spend` keeps to, if anything."""
+        """The budget (epsilon, delta) of the ledger, or None."""
         return self._budget
 
     @property

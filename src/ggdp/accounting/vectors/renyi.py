@@ -75,11 +75,10 @@ def renyi_divergence(
     if order != math.inf:
         order = arguments.real("order", order, least=1.0, most=MOST_ORDER)
     steps = steps_of(mechanism, adjacency)
-    if steps.custom:
+    if steps.custom or steps.below or steps.charge:
         raise ValueError(
-            "mechanism must be of type AdditiveNoise here, got "
-            f"{type(steps.custom[0].release).__name__}; Renyi divergences of custom releases are not "
-            "computed, epsilon and delta are"
+            "mechanism must be of type AdditiveNoise here, got a custom mechanism or batches whose Renyi "
+            "divergences are not computed; epsilon and delta are"
         )
     if order == math.inf:
         return _largest_loss(steps)

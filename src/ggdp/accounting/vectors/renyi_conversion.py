@@ -184,10 +184,10 @@ def renyi_epsilon(mechanism: Mechanism | Vote, *, delta: float, adjacency: Adjac
     """
     delta = arguments.real("delta", delta, least=1e-100, below=1.0)
     steps = steps_of(mechanism, adjacency)
-    if steps.custom:
+    if steps.custom or steps.below or steps.charge:
         raise ValueError(
-            f"mechanism must be of type AdditiveNoise here, got {type(steps.custom[0].release).__name__}; "
-            "Renyi divergences of custom releases are not computed; ask `epsilon`"
+            "mechanism must be of type AdditiveNoise here, got a custom mechanism or batches whose Renyi "
+            "divergences are not computed; ask `epsilon`"
         )
     direction = steps.directions[0]  # adding a record costs no more than removing it
     gains = tuple((*worst_step(step, direction), step.times) for step in steps.noisy)

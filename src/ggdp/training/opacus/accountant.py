@@ -40,8 +40,9 @@ class Entry(NamedTuple):
 
 
 class GGAccountant(IAccountant):  # type: ignore[misc]
-    """Counts every logical step with its (noise multiplier, rate, beta, norm, dimension).
+    """An accountant for Opacus, with a certified epsilon: `PrivacyEngine(accountant="ggdp")` uses it.
 
+    It records every step with its noise multiplier, rate, beta, norm and dimension.
     The ledger is a `ggdp.Accountant`, whose epsilon is exact for beta = 2 with norm 2 and for norm 1, and a
     certified bound by Renyi divergences otherwise. Neighbours differ by one example added or removed.
 

@@ -33,7 +33,7 @@ _PRECISION_OF_OPACUS = {"epsilon_tolerance", "eps_error", "delta_error", "alphas
 
 
 class GGPrivacyEngine(PrivacyEngine):  # type: ignore[misc]
-    """Drop-in for `opacus.PrivacyEngine`: noise GG(beta, scale), clipping in l_norm, the accountant "ggdp".
+    """Use it in place of `opacus.PrivacyEngine`, for Generalized Gaussian noise and a certified epsilon.
 
     Args:
         accountant: "ggdp"; Opacus's own know Gaussian noise only.

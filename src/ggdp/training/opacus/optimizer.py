@@ -40,7 +40,9 @@ class Inspector(Protocol):
 
 
 class GGOptimizer(DPOptimizer):  # type: ignore[misc]
-    """Clips each example's gradient in the l_p norm, sums, adds noise, divides by the expected size, steps.
+    """The optimizer that `GGPrivacyEngine` makes: it clips, sums, adds noise, and lets the inner one step.
+
+    Each example's gradient is clipped in the l_p norm; the noisy sum is divided by the expected batch size.
 
     Noise on every coordinate of the sum is GG(beta, sqrt(2) * noise_multiplier * sensitivity), where
     sensitivity is `max_grad_norm`, or the joint norm of all bounds when every parameter has its own. At
