@@ -11,7 +11,7 @@ from ggdp import AdditiveNoise, Adjacency, Composed, GeneralizedGaussian, Poisso
 from ggdp.accounting import delta, epsilon
 from ggdp.accounting.engines import bulk, contour, jump, rare
 from ggdp.accounting.engines.curve import crossing
-from ggdp.accounting.engines.tilt import TiltPlan, saddle_for_epsilon
+from ggdp.accounting.engines.tilt import TiltPlan, saddle_for_epsilon, saddle_for_log_delta
 from ggdp.errors import CannotCertifyError
 from ggdp.privacy_loss.hockey_stick import thresholds
 from ggdp.privacy_loss.shift_pair import ShiftPair
@@ -214,3 +214,51 @@ def test_few_releases_of_bounded_loss_cost_their_sum_at_tiny_deltas(setting, ask
             best, low, high = chances[top], places[max(top - 1, 0)], places[min(top + 1, 59)]
         assert best >= asked
     assert found.upper - found.lower <= 1e-9 * found.upper
+
+
+@pytest.mark.parametrize(
+    ("parts", "asked"),
+    [
+        (((ShiftPair(2.0, 0.3, 0.0, 0.02), 2000),), 1e-12),
+        (((ShiftPair(3.0, 0.2, -0.2, 0.01), 3000), (ShiftPair(1.5, 0.05, 0.0, 0.1), 500)), 1e-9),
+    ],
+)
+def test_bounding_all_jumps_meets_the_contour_of_whole_losses(parts, asked):
+    """No jump decides: the bulks alone are D_0, and what jumps may add is charged."""
+    plan, target = TiltPlan.of(parts), math.log(asked)
+    saddle = saddle_for_log_delta(plan, target)
+    whole = crossing(contour.draw(parts, plan, saddle), target, saddle.epsilon, saddle.deviation)
+    bounded = crossing(jump.without_jump(parts, plan, saddle.epsilon, target), target, saddle.epsilon, 0.1)
+    assert bounded.upper - bounded.lower <= 1e-5 * bounded.upper
+    assert bounded.lower <= whole.upper
+    assert whole.lower <= bounded.upper
+
+
+def test_what_jumps_may_add_covers_one_jump_that_decides():
+    """Bounding it makes the interval wide, and it still holds what splitting by jumps finds."""
+    parts, asked = ((ShiftPair(2.0, 0.7, 0.0, 1e-3), 2000),), 4.8
+    plan = TiltPlan.of(parts)
+    split = jump.build(parts, plan, asked, 1e-6).log_delta(asked)
+    bounded = jump.without_jump(parts, plan, asked, split.estimate).log_delta(asked)
+    assert bounded.lower < split.lower - 1.0
+    assert split.upper <= bounded.upper <= split.upper + 10.0
+
+
+def test_equal_releases_cost_the_same_however_they_are_listed():
+    """Five kinds that are one: each has its own transform, and their jumps add up."""
+    pair, asked = ShiftPair(2.0, 0.7, 0.0, 1e-4), 6.0
+    together = jump.build(((pair, 15),), TiltPlan.of(((pair, 15),)), asked, 1e-6).log_delta(asked)
+    parts = tuple((pair, times) for times in (1, 2, 3, 4, 5))
+    apart = jump.build(parts, TiltPlan.of(parts), asked, 1e-6, 2**17).log_delta(asked)
+    assert apart.upper - apart.lower <= 1e-3
+    assert apart.lower <= together.upper
+    assert together.lower <= apart.upper
+
+
+def test_a_bulk_that_decides_beside_rare_large_losses_is_answered_to_five_digits():
+    """Large losses spoil every tilt of the whole; of the bulks alone it is good (84% wide before)."""
+    mechanism = _composed(11.28, 150.4, 0.0032, 1_250_000)
+    found = epsilon(mechanism, delta=1.3e-73, adjacency=Adjacency.REMOVE)
+    assert 0.0 < found.upper - found.lower <= 1e-5 * found.upper
+    assert delta(mechanism, epsilon=found.upper, adjacency=Adjacency.REMOVE).lower <= 1.3e-73 * (1.0 + 1e-12)
+    assert delta(mechanism, epsilon=found.lower, adjacency=Adjacency.REMOVE).upper >= 1.3e-73 * (1.0 - 1e-12)

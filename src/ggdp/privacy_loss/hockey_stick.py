@@ -18,6 +18,7 @@ x) over x; that square is charged too.
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -236,8 +237,7 @@ def thresholds(pair: ShiftPair, t: Array) -> tuple[Array, Array]:
     """z with L(z) = t and |L(z) - t|; plus infinity where the loss never exceeds t, minus infinity where it
     always does.
     """
-    table = _table(pair)
-    known = pair.loss(table)
+    table, known = _table(pair)
     reachable = (t < min(pair.supremum, known[-1])) & (t > max(pair.infimum, known[0]))
     wanted = np.where(reachable, t, known[len(known) // 2])
     place = np.clip(np.searchsorted(known, wanted), 1, len(known) - 1)
@@ -266,11 +266,14 @@ def _inverse_interpolation(low: Array, high: Array, at_low: Array, at_high: Arra
     return low + np.where(np.isfinite(share), share, 0.5) * (high - low)
 
 
-def _table(pair: ShiftPair) -> Array:
-    """Increasing points over all noise a double can tell from none, closer together near the kinks."""
+@lru_cache(maxsize=256)
+def _table(pair: ShiftPair) -> tuple[Array, Array]:
+    """Increasing points over all noise a double can tell from none, closer together near the kinks, and the
+    losses there."""
     reach = _DEEPEST ** (1.0 / pair.beta)
     grades = np.geomspace(1e-6, 1.0, 300) * (reach + pair.up - pair.down)
     spread = np.linspace(pair.down - reach, pair.up + reach, _TABLE)
     near = [kink + side * grades for kink in pair.kinks for side in (-1.0, 1.0)]
     points = np.unique(np.concatenate([spread, *near, pair.kinks]))
-    return np.asarray(points[(points >= pair.down - reach) & (points <= pair.up + reach)])
+    points = points[(points >= pair.down - reach) & (points <= pair.up + reach)]
+    return np.asarray(points), pair.loss(points)

@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from ggdp.accounting.engines.grid_law import GridLaw
 from ggdp.accounting.engines.lattice import Laws, log_sum, tilted_sums
 from ggdp.errors import CannotCertifyError
 from ggdp.numerics import UNIT_ROUNDOFF, Array
@@ -173,16 +174,30 @@ class Bulk:
         starts = np.concatenate([[0], ends[:-1] + 1])
         return ends, np.add.reduceat(self.share * untilted, starts), np.add.reduceat(untilted, starts)
 
-    def with_jump(self, jump: Jump, epsilon: float) -> "Sum":
+    def _ceiling(self, jump: Jump, epsilon: float) -> Array:
+        """For each block a bound on g(epsilon - y) in it: g does not fall as y grows."""
+        rough = jump.delta(epsilon - self.loss[self._blocks[0]])
+        return np.asarray(rough.value + rough.error)
+
+    def log_at_most(self, jump: Jump, epsilon: float) -> float:
+        """No less than log of the sum of m(y) g(epsilon - y), from its blocks alone."""
+        log_unit, (_, masses, units) = self._untilted[1], self._blocks
+        ceiling = self._ceiling(jump, epsilon)
+        log_scale = self.log_phi + log_unit
+        # twice what is there is more than its rounding, and that of the sums y
+        inside = 2.0 * float((masses + self.entry_error * units) @ ceiling) + 1e-300
+        near = self.log_left + math.log(float(ceiling[0]) + 1e-300)
+        return float(np.logaddexp.reduce([log_scale + math.log(inside), jump.log_p + self.log_right, near]))
+
+    def with_jump(self, jump: Jump, epsilon: float, knots: int = _MOST_EXACT) -> "Sum":
         """sum of m(y) g(epsilon - y), from below and from above, with its slope."""
         (untilted, log_unit), (ends, masses, units) = self._untilted, self._blocks
-        rough = jump.delta(epsilon - self.loss[ends])
-        ceiling = rough.value + rough.error  # g does not fall as y grows: this bounds it in all of its block
+        ceiling = self._ceiling(jump, epsilon)
         bound = masses * ceiling
         matters = bound > 1e-10 / len(ends) * float(bound.sum())
         begin, end = int(np.argmax(matters)), len(matters) - int(np.argmax(matters[::-1]))
         where = slice(int(ends[begin - 1]) + 1 if begin else 0, int(ends[end - 1]) + 1)
-        exact = _joined(jump, epsilon - self.loss[where])
+        exact = _joined(jump, epsilon - self.loss[where], knots)
         weight = self.share[where] * untilted[where]
         value, slope = float(weight @ exact.value), float(weight @ exact.slope)
         size = len(self.loss)
@@ -204,15 +219,33 @@ class Bulk:
         return math.exp(self.tilt * float(np.diff(self.loss[self._blocks[0]]).max()))
 
 
-def _joined(jump: Jump, t: Array) -> HockeyStick:
+def law_below(law: GridLaw, jump: Jump | None) -> GridLaw:
+    """The law below; of a bulk that the grid is too coarse for, its mass, which says next to nothing."""
+    if law.below is not None:
+        return law.below
+    log_mass = 0.0 if jump is None else math.log1p(-math.exp(jump.log_p)) * (1.0 + 1e-12)
+    return GridLaw(
+        origin=log_mass,  # P over Q is at least the mass under P
+        first=0,
+        spacing=law.spacing,
+        mass=np.array([math.exp(log_mass) * (1.0 - 1e-15)]),
+        infinite=0.0,
+        raised=0.0,
+        moved=0.0,
+        excess_mass=0.0,
+        excess_factor=0.0,
+    )
+
+
+def _joined(jump: Jump, t: Array, most: int = _MOST_EXACT) -> HockeyStick:
     """A jump's delta at falling t, of very many only at some, joined by chords in x = e^t.
 
     delta is convex in x, so a chord lies above it, by no more than a quarter of the chord's length times the
     difference of the slopes at its ends.
     """
-    if len(t) <= _MOST_EXACT:
+    if len(t) <= most:
         return jump.delta(t)
-    knots = np.unique(np.linspace(0, len(t) - 1, _MOST_EXACT).astype(np.intp))
+    knots = np.unique(np.linspace(0, len(t) - 1, most).astype(np.intp))
     known = jump.delta(t[knots])
     left = np.minimum(np.searchsorted(knots, np.arange(len(t)), side="right") - 1, len(knots) - 2)
     # x, relative to that at the left end of its chord; t falls, so x does

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""At most one jump: a composition of equal releases of which one large loss, or none, decides delta.
+"""At most one jump: a composition of few kinds of release of which one large loss, or none, decides delta.
 
 Cut the noise at a point c. Below it lies the bulk B of a release, beyond it the jump J: the same two laws,
 restricted to either side. Multiplied out, delta of T releases is a sum over the number of jumps,
@@ -31,22 +31,29 @@ import numpy as np
 
 from ggdp.accounting.bounds import ErrorLedger
 from ggdp.accounting.engines import contour, moments
-from ggdp.accounting.engines.bulk import Bulk, Jump, Sum, Window, bounded_exp, log_of
+from ggdp.accounting.engines.bulk import Bulk, Jump, Sum, Window, bounded_exp, law_below, log_of
 from ggdp.accounting.engines.curve import Curve, LogDelta
-from ggdp.accounting.engines.grid_law import GridLaw, discretize
+from ggdp.accounting.engines.grid_law import discretize
+from ggdp.accounting.engines.lattice import log_sum
 from ggdp.accounting.engines.tilt import Parts, TiltPlan, saddle_for_epsilon
 from ggdp.errors import CannotCertifyError
 from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.hockey_stick import log_masses, thresholds
 from ggdp.privacy_loss.shift_pair import ShiftPair
+from ggdp.search import geometric, halve
 
 _FRACTIONS = (0.03, 0.05, 0.07, 0.1, 0.14, 0.19, 0.25, 0.32, 0.4, 0.48, 0.56, 0.64, 0.72, 0.8, 0.88)
+HIGH = 0.4  # share of epsilon at which jumps may begin where none of them decides
 _NEGLIGIBLE = -14.0  # log of what two jumps may add, relative to delta
 _NO_MATTER = -25.0  # log of each charge that is to be negligible, relative to delta
 _TILTS = np.geomspace(0.2, 2000.0, 40)  # times epsilon
 _STEPS = np.geomspace(0.01, 1e5, 90)  # of a tilt, times epsilon
 MOST_POINTS = 2**20
-MOST_KINDS = 3  # each takes its own transform and its own closed form, at every question
+MOST_KINDS = 40  # of release of which jumps are bounded
+_MOST_SPLIT = 12  # of which they are split off: each takes its own transform, and more take five seconds
+MOST_KNOTS, FEWEST_KNOTS = 12_000, 2000  # at which jumps are asked for their delta, in all, and of one kind
+_MINOR = 18.0  # log of how much smaller the jumps of a kind are that are only bounded
+_FEW = 3  # kinds up to which plans are fine
 _CELLS = 400  # of a bound on the moment generating function of a jump
 _COARSE = 400  # points at which a window is planned
 
@@ -57,6 +64,8 @@ class _Beside:
 
     Attributes:
         log_rest: no more than log of the mass under P of the other bulks.
+        knots: points at which the jump's delta is asked for; none where it is far smaller than that of
+            another kind, and only bounded.
     """
 
     jump: Jump
@@ -64,11 +73,15 @@ class _Beside:
     above: Bulk
     below: Bulk | None
     log_rest: float
+    knots: int
 
     def at(self, epsilon: float, base: float) -> "Sum":
         """D_1 of this kind relative to e^base: the ends of both laws, the value in their middle."""
-        upper = self.above.with_jump(self.jump, epsilon)
-        lower = None if self.below is None else self.below.with_jump(self.jump, epsilon)
+        if not self.knots:
+            high = self.times * bounded_exp(self.above.log_at_most(self.jump, epsilon) - base)
+            return Sum(base, 0.0, 0.0, high, 0.0, 0.0, high)
+        upper = self.above.with_jump(self.jump, epsilon, self.knots)
+        lower = None if self.below is None else self.below.with_jump(self.jump, epsilon, self.knots)
         ratio = self.times * bounded_exp(upper.log_scale - base)
         low, value, apart = self._jensen(epsilon, upper.log_scale), upper.value, math.inf
         if lower is not None:
@@ -103,7 +116,8 @@ class OneJump:
             math.log(kind.times) + log_of(kind.jump.delta(np.array([epsilon])).value)[0]
             for kind in self.kinds
         ]
-        base = float(max(max(rough), -690.0))
+        none = self.none(epsilon)
+        base = float(max(max(rough), none[1], -690.0))
         sums = [kind.at(epsilon, base) for kind in self.kinds]
         low, value, high, slope, noise, alias, apart = (
             math.fsum(getattr(one, name) for one in sums)
@@ -112,7 +126,8 @@ class OneJump:
         rounding = 1.0 + 4.0 * UNIT_ROUNDOFF * (
             abs(base) + 16.0 + max(abs(kind.above.log_phi) for kind in self.kinds) + len(self.kinds)
         )
-        none_low, none_here, none_high, none_slope = self._scaled_none(epsilon, base)
+        none_low, none_here, none_high = (bounded_exp(v - base) for v in none[:3])
+        none_slope = -none[3] * none_here
         more = bounded_exp(self.many(epsilon) - base)
         total, bottom, top = value + none_here, low / rounding + none_low, high * rounding + none_high + more
         if not total > 0.0:
@@ -131,22 +146,120 @@ class OneJump:
             ),
         )
 
-    def _scaled_none(self, epsilon: float, base: float) -> tuple[float, float, float, float]:
-        low, here, high, slope = self.none(epsilon)
-        parts = [bounded_exp(v - base) for v in (low, here, high)]
-        return parts[0], parts[1], parts[2], -slope * parts[1]
+
+@dataclass(frozen=True)
+class NoJump:
+    """delta of a composition of which no jump decides: D_0, and a bound on all other terms.
+
+    D_1 of one kind is at most T (g(eps) + e^(K - theta eps) sup of e^(theta t) g(t)), with K the cumulant of
+    all other bulks and t from where jumps begin to eps: the sum of the bulks is negative, or eps - t.
+
+    Attributes:
+        line: D_0.
+        many: log of a bound on two jumps or more.
+        tilt: theta.
+        places: increasing t.
+        log_jumps: log of the sum of times g(t) over all kinds, from above.
+        cumulant: no less than that of all bulks but any one.
+    """
+
+    line: Curve
+    many: Callable[[float], float]
+    tilt: float
+    places: Array
+    log_jumps: Array
+    cumulant: float
+
+    def log_delta(self, epsilon: float) -> LogDelta:
+        """Certified log delta at epsilon."""
+        found = self.line.log_delta(epsilon)
+        last = int(np.searchsorted(self.places, epsilon, side="right")) - 1  # g does not rise after it
+        if not 0 <= last < len(self.places) - 1:
+            raise CannotCertifyError("epsilon lies too far from where jumps were split off")
+        rises = self.log_jumps[: last + 1] + self.tilt * (self.places[1 : last + 2] - epsilon)
+        one = np.logaddexp(float(self.log_jumps[last]), float(rises.max()) + self.cumulant)
+        more = float(np.logaddexp(one, self.many(epsilon))) + 1e-8
+        share = bounded_exp(more - found.estimate)
+        return replace(
+            found,
+            upper=float(np.logaddexp(found.upper, more)) + 4.0 * UNIT_ROUNDOFF * (1.0 + abs(found.upper)),
+            ledger=replace(found.ledger, truncation=found.ledger.truncation + share),
+        )
+
+
+def without_jump(parts: Parts, plan: TiltPlan, epsilon: float, log_delta: float) -> NoJump:
+    """Draw D_0 for questions near one epsilon, and bound all jumps; they begin at `HIGH` epsilon at least.
+
+    Raises:
+        CannotCertifyError: jumps matter, or D_0 cannot be had.
+    """
+    jumps, many = _chosen_jumps(parts, plan, epsilon, log_delta, HIGH)
+    known = [(count, jump) for (_, count), jump in zip(parts, jumps, strict=True) if jump is not None]
+    bulks = tuple(
+        (pair if jump is None else jump.bulk, count) for (pair, count), jump in zip(parts, jumps, strict=True)
+    )
+    rest = TiltPlan.of(bulks)
+    begins = min((jump.bulk.supremum for _, jump in known), default=HIGH * epsilon)
+    places = np.linspace((1.0 - 1e-9) * begins, 1.3 * epsilon, _CELLS)
+    total = np.full(_CELLS, 1e-300)
+    for count, jump in known:
+        one = jump.delta(places)
+        total += count * (one.value + one.error)
+    # g is at most the mass of the jump, and that is taken for all t up to the first place
+    total[0] = 1e-300 + sum(count * math.exp(jump.log_p) for count, jump in known)
+    log_jumps = np.log(total) + 1e-9
+    tilts = _TILTS / epsilon
+    before = places[:-1] < epsilon
+    rises = [float((log_jumps[:-1] + tilt * (places[1:] - epsilon))[before].max()) for tilt in tilts]
+    bounds = [
+        float(rest.times @ rest.log_phis(float(tilt))) + rise for tilt, rise in zip(tilts, rises, strict=True)
+    ]
+    tilt = float(tilts[int(np.argmin(bounds))])
+    # divided by the moment generating function of the release that jumps, no less than its mass to the
+    # power 1 + tilt: Jensen's inequality
+    least = min((math.log1p(-math.exp(jump.log_p)) for _, jump in known), default=0.0)
+    cumulant = moments.certified_cumulant(bulks, rest, tilt) - (1.0 + tilt) * least * (1.0 + 1e-9)
+    line = contour.draw(bulks, rest, saddle_for_epsilon(rest, epsilon))
+    return NoJump(line, many, tilt, places, log_jumps, cumulant)
+
+
+def planned(plan: TiltPlan, log_delta: float, most: float) -> tuple[float, float]:
+    """A rough epsilon at a delta, at most the one given, and the least share of it at which to begin jumps.
+
+    It is that of one jump, or of no loss above `HIGH` epsilon, whichever is more; by halving. In the second
+    case jumps had better begin there: a tilt for bulks and a small jump does not suit bulks and a large one.
+    """
+
+    def one(epsilon: float) -> float:
+        with np.errstate(divide="ignore"):
+            singles = np.log(plan.times) + plan.log_single_deltas(np.full(len(plan.times), epsilon))
+        return float(np.logaddexp.reduce(singles))
+
+    def none(epsilon: float) -> float:
+        return saddle_for_epsilon(plan.below(HIGH * epsilon), epsilon).log_delta
+
+    low, _ = halve(lambda point: one(point) >= log_delta, 1e-3 * most, most, middle=geometric, halvings=14)
+    if none(low) <= log_delta:
+        return low, 0.0
+    low, _ = halve(lambda point: none(point) >= log_delta, low, most, middle=geometric, halvings=8)
+    return low, HIGH
 
 
 def build(
-    parts: Parts, plan: TiltPlan, epsilon: float, tolerance: float, most_points: int = MOST_POINTS
+    parts: Parts,
+    plan: TiltPlan,
+    epsilon: float,
+    tolerance: float,
+    most_points: int = MOST_POINTS,
+    least: float = 0.0,
 ) -> OneJump:
     """Split for questions near one epsilon, so finely that epsilon's relative width is about `tolerance`, if
-    `most_points` are enough for that.
+    `most_points` are enough for that. Jumps begin at a share of epsilon no less than `least`.
 
     Raises:
         CannotCertifyError: two jumps are not negligible wherever they begin, or D_0 cannot be had.
     """
-    if len(parts) > MOST_KINDS:
+    if len(parts) > _MOST_SPLIT:
         raise CannotCertifyError("jumps are split off few kinds of release")
     times = plan.times
     with np.errstate(divide="ignore"):
@@ -154,7 +267,7 @@ def build(
     log_delta = float(np.logaddexp.reduce(singles))
     if not log_delta > -690.0:
         raise CannotCertifyError("no loss is large enough to be a jump")
-    jumps, many = _chosen_jumps(parts, plan, epsilon, log_delta)
+    jumps, many = _chosen_jumps(parts, plan, epsilon, log_delta, least)
     bulks = tuple(
         (pair if jump is None else jump.bulk, count) for (pair, count), jump in zip(parts, jumps, strict=True)
     )
@@ -177,14 +290,20 @@ def build(
             for (pair, count), low, high in zip(bulks, lows, highs, strict=True)
         ]
         above = Bulk.of(laws, window, less)
-        below = Bulk.of(
-            [(_law_below(law, jump), count) for (law, count), jump in zip(laws, jumps, strict=True)],
-            window,
-            less,
-        )
+        shares = [
+            math.log(parts[index][1]) + over.log_at_most(jump, epsilon)
+            for (index, jump), over in zip(known, above, strict=True)
+        ]
+        enough = max(*shares, none(epsilon)[1]) - _MINOR
+        large = [index for index, share in zip(less, shares, strict=True) if share > enough]
+        below = {}
+        if large:
+            under = [(law_below(law, jump), count) for (law, count), jump in zip(laws, jumps, strict=True)]
+            below = dict(zip(large, Bulk.of(under, window, large), strict=True))
+        knots = max(MOST_KNOTS // max(len(large), 1), FEWEST_KNOTS)
         kinds = [
-            _Beside(jump, parts[index][1], over, under, -rare)
-            for (index, jump), over, under in zip(known, above, below, strict=True)
+            _Beside(jump, parts[index][1], over, below.get(index), -rare, knots if index in below else 0)
+            for (index, jump), over in zip(known, above, strict=True)
         ]
         found = OneJump(kinds, none, many)
         here = found.log_delta(epsilon)
@@ -197,32 +316,17 @@ def build(
         spacing *= max(finer, size / most)
 
 
-def _law_below(law: GridLaw, jump: Jump | None) -> GridLaw:
-    """The law below; of a bulk that the grid is too coarse for, its mass, which says next to nothing."""
-    if law.below is not None:
-        return law.below
-    log_mass = 0.0 if jump is None else math.log1p(-math.exp(jump.log_p)) * (1.0 + 1e-12)
-    return GridLaw(
-        origin=log_mass,  # P over Q is at least the mass under P
-        first=0,
-        spacing=law.spacing,
-        mass=np.array([math.exp(log_mass) * (1.0 - 1e-15)]),
-        infinite=0.0,
-        raised=0.0,
-        moved=0.0,
-        excess_mass=0.0,
-        excess_factor=0.0,
-    )
-
-
 def _chosen_jumps(
-    parts: Parts, plan: TiltPlan, epsilon: float, log_delta: float
+    parts: Parts, plan: TiltPlan, epsilon: float, log_delta: float, least: float
 ) -> tuple[list[Jump | None], Callable[[float], float]]:
     """The smallest loss at which jumps may begin so that two of them are negligible, the jumps of all kinds
     that have any, and a bound on two."""
-    tilts = _TILTS / epsilon
+    tilts = (_TILTS if len(parts) <= _FEW else _TILTS[::3]) / epsilon
     loss, log_mass = plan.loss, plan.log_mass + plan.log_times
+    rests: dict[float, list[float]] = {}
     for fraction in _FRACTIONS:
+        if fraction < least:
+            continue
         first = fraction * epsilon
         for limit in (1.0, 0.8, 0.65):
             second = limit * epsilon
@@ -232,12 +336,13 @@ def _chosen_jumps(
             small = float(np.logaddexp.reduce(np.where(loss > first, log_mass, -np.inf)))
             if big + small > log_delta + _NEGLIGIBLE:
                 continue
-            kept = plan.below(second)
+            if second not in rests:
+                kept = plan.below(second)
+                rests[second] = [float(kept.times @ kept.log_phis(float(tilt))) for tilt in tilts]
             inside = (loss > first) & (loss <= second)
             bounds = []
-            for tilt in tilts:
-                jumps = float(np.logaddexp.reduce(log_mass[inside] + tilt * loss[inside], initial=-np.inf))
-                rest = float(kept.times @ kept.log_phis(float(tilt)))
+            for tilt, rest in zip(tilts, rests[second], strict=True):
+                jumps = log_sum(np.append(log_mass[inside] + tilt * loss[inside], -1e4))
                 bounds.append(2.0 * jumps + rest - tilt * epsilon)
             best = int(np.argmin(bounds))
             if bounds[best] <= log_delta + _NEGLIGIBLE:
@@ -330,16 +435,20 @@ def _planned_window(plan: TiltPlan, jumps: Sequence[Jump | None], epsilon: float
         below = max(((here - cumulant(tilt - step) - left) / step, step) for step in steps)
         return above, below
 
-    steps = [float(step) for step in _STEPS / epsilon]
+    steps = [float(step) for step in (_STEPS if len(jumps) <= _FEW else _STEPS[::3]) / epsilon]
     log_one = float(log_delta(np.array([epsilon]))[0])
     (high, right), (low, left) = ends(0.0, log_p - log_one - _NO_MATTER, 3.0 - _NO_MATTER)
-    sums = np.linspace(low, max(high, low + 1e-3 * epsilon), _COARSE)
-    log_deltas = log_delta(epsilon - sums)
-    spares = [(cumulant(step) + float((log_deltas - step * sums).max()), step) for step in [0.0, *steps]]
-    spare, tilt = min(spares)
-    enough = 3.0 - _NO_MATTER + max(spare - log_one, 0.0)
-    (last, tilted_right), (first, tilted_left) = ends(tilt, enough, enough)
-    high, low = max(high, last), min(low, first)
+    for _ in range(3):
+        sums = np.linspace(low, max(high, low + 1e-3 * epsilon), _COARSE)
+        log_deltas = log_delta(epsilon - sums)
+        spares = [(cumulant(step) + float((log_deltas - step * sums).max()), step) for step in [0.0, *steps]]
+        spare, tilt = min(spares)
+        enough = 3.0 - _NO_MATTER + max(spare - log_one, 0.0)
+        (last, tilted_right), (first, tilted_left) = ends(tilt, enough, enough)
+        wider = max(last - high, low - first) > 0.02 * (high - low)
+        high, low = max(high, last), min(low, first)
+        if not wider:  # else a tilt that suited the narrower window may not suit this one
+            break
     most = sum(
         float(count) * (math.inf if jump is None else jump.bulk.supremum)
         for count, jump in zip(plan.times, jumps, strict=True)

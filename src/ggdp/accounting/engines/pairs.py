@@ -8,6 +8,7 @@ An engine that cannot certify itself, or whose arithmetic leaves the range of do
 
 import math
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -25,6 +26,7 @@ from ggdp.accounting.engines.curve import (
     too_large,
 )
 from ggdp.accounting.engines.tilt import Saddle, TiltPlan, saddle_for_epsilon, saddle_for_log_delta
+from ggdp.errors import CannotCertifyError
 from ggdp.numerics import UNIT_ROUNDOFF
 from ggdp.privacy_loss.dominating import Parts
 from ggdp.privacy_loss.hockey_stick import survivals
@@ -42,6 +44,7 @@ _MANY = 12  # different parts beyond which each attempt takes a second or so, an
 _FEW = 6  # different parts of which a rare event is split off on a grid: more take five seconds
 _MOST_ON_GRID = 60  # different parts that are put on a grid
 _MOST_RARE = 100  # different parts of which a rare event is split off, or a line drawn twice
+_MOST_RARE_ON_GRID = 600.0  # epsilon up to which a rare event is split off on a grid
 _LEAST_DELTA = 5e-324  # a positive delta never becomes an upper bound of zero
 _KEPT = 6  # curves that are kept for further questions
 _HOME = 0.1  # of a curve's reach
@@ -80,6 +83,7 @@ class PairComposition:
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
         self._built: list[_Built] = []
+        self._rare_guesses: dict[float, float] = {}
 
     @cached_property
     def _plan(self) -> TiltPlan:
@@ -309,7 +313,7 @@ class PairComposition:
         several = len(self.parts)
         if planned:
             yield "contour", partial(self._by_engine, contour.draw, saddle, log_delta)
-        split: list[EpsilonSandwich] = []  # what one jump found: a lattice has nothing better then
+        split: list[EpsilonSandwich] = []  # found with large losses apart: a lattice is no better
         if self._may_be_rare:
             yield "contour with rare event", partial(self._with_rare, contour.draw, log_delta)
             if several <= jump.MOST_KINDS:
@@ -322,7 +326,7 @@ class PairComposition:
         if several > 1:  # a grid that suits one kind of release is too coarse or too short for another
             yield from patient
         if self._may_be_rare and several <= _FEW and not split:
-            yield "lattice with rare event", partial(self._with_rare, _grid, log_delta)
+            yield "lattice with rare event", partial(self._with_rare, _grid, log_delta, split)
         if planned and several <= _MOST_ON_GRID and not split:
             yield "lattice", partial(self._by_engine, _grid, saddle, log_delta)
         if several == 1:
@@ -348,8 +352,12 @@ class PairComposition:
         assert best is not None
         return best
 
-    def _with_rare(self, engine: Engine, log_delta: float) -> tuple[EpsilonSandwich, Curve]:
+    def _with_rare(
+        self, engine: Engine, log_delta: float, into: list[EpsilonSandwich] | None = None
+    ) -> tuple[EpsilonSandwich, Curve]:
         guess = self._rare_guess(log_delta)
+        if engine is _grid and guess > _MOST_RARE_ON_GRID:
+            raise CannotCertifyError("a grid does as well without the rare event")
         best: tuple[EpsilonSandwich, Curve] | None = None
         for margin in (1.3, 1.05, 1.01, 1.001):
             split = rare.cut(self.parts, self._plan, margin * guess, log_delta)
@@ -369,14 +377,24 @@ class PairComposition:
                 break
             guess = best[0].estimate
         assert best is not None
+        if into is not None and best[0].width <= 1e-3 * best[0].upper:
+            into.append(best[0])
         return best
 
     def _with_jump(self, log_delta: float, into: list[EpsilonSandwich]) -> tuple[EpsilonSandwich, Curve]:
         """Split by the number of jumps where epsilon is expected: coarsely first, then where it was found."""
-        guess = self._rare_guess(log_delta)
-        for most_points in (2**12, 2**12, jump.MOST_POINTS):
-            curve = jump.build(self.parts, self._plan, guess, _FAIR_WIDTH, most_points)
-            found = crossing(curve, log_delta, guess, 0.1 * guess, resolution=1e-9)
+        guess, least = jump.planned(self._plan, log_delta, self._rare_guess(log_delta))
+        with suppress(ArithmeticError):
+            if least:  # no jump decides, and all of them may be bounded
+                line = jump.without_jump(self.parts, self._plan, guess, log_delta)
+                again = crossing(line, log_delta, guess, 0.1 * guess)
+                if again.width <= _ENOUGH["one jump"] * again.upper < math.inf:
+                    into.append(again)
+                    return again, line
+        # where no jump decides, the plan is good, and the bulk of very many releases needs a fine grid
+        for most_points in (2**17, jump.MOST_POINTS) if least else (2**12, 2**12, jump.MOST_POINTS):
+            curve = jump.build(self.parts, self._plan, guess, _FAIR_WIDTH, most_points, least)
+            found = crossing(curve, log_delta, guess, 0.1 * guess, 1e-5 if most_points < 2**18 else 1e-9)
             if found.width <= _FAIR_WIDTH * found.upper < math.inf:
                 break
             guess = found.estimate
@@ -388,10 +406,6 @@ class PairComposition:
         if log_delta not in self._rare_guesses:
             self._rare_guesses[log_delta] = rare.planned_epsilon(self.parts, self._plan, log_delta)
         return self._rare_guesses[log_delta]
-
-    @cached_property
-    def _rare_guesses(self) -> dict[float, float]:
-        return {}
 
     def _as_bounds(self, found: EpsilonSandwich, method: str) -> Bounds:
         """Clip to what is known anyway: no negative epsilon, none beyond the largest loss."""
@@ -412,21 +426,28 @@ class PairComposition:
     def _delta_attempts(self, saddle: Saddle, epsilon: float) -> Iterator[tuple[str, Callable[[], Curve]]]:
         several = len(self.parts)
         yield "contour", partial(contour.draw, self.parts, self._plan, saddle)
-        if self._may_be_rare and epsilon < 600.0:
+        if self._may_be_rare:
             yield "contour with rare event", partial(self._rare_curve, contour.draw, epsilon)
             if several <= jump.MOST_KINDS:
-                build = partial(jump.build, self.parts, self._plan, max(epsilon, 1e-14), _FAIR_WIDTH)
-                yield "one jump", build
-            if several <= _FEW:
+                yield "one jump", partial(self._jump_curve, max(epsilon, 1e-14))
+            if several <= _FEW and epsilon < _MOST_RARE_ON_GRID:
                 yield "lattice with rare event", partial(self._rare_curve, _grid, epsilon)
         if several <= _MOST_ON_GRID:
             yield "lattice", partial(_grid, self.parts, self._plan, saddle)
         if several <= _MOST_RARE:
             yield "contour", partial(_patient, self.parts, self._plan, saddle)
 
+    def _jump_curve(self, epsilon: float) -> Curve:
+        """Without jumps where none of them matters, else split by their number."""
+        with suppress(ArithmeticError):
+            log_delta = saddle_for_epsilon(self._plan.below(jump.HIGH * epsilon), epsilon).log_delta
+            curve = jump.without_jump(self.parts, self._plan, epsilon, log_delta)
+            if curve.log_delta(epsilon).ledger.truncation <= 1e-5:
+                return curve
+        return jump.build(self.parts, self._plan, epsilon, _FAIR_WIDTH)
+
     def _rare_curve(self, engine: Engine, epsilon: float) -> Curve:
-        """Split off for the delta that the plan says, then for the one that was found: a rare event makes the
-        plan's too large by orders of magnitude."""
+        """Split off for the delta of the plan, which a rare event makes too large, then for the one found."""
         guess = max(epsilon, 1e-14)
         log_delta = saddle_for_epsilon(self._plan, guess).log_delta
         while True:
@@ -461,8 +482,7 @@ def _relative_width(found: Bounds) -> float:
 
 
 def _is_good(found: Bounds, method: str, steepness: float = 1.0) -> bool:
-    """Whether an answer is narrow enough; a steep delta, -d log(delta) / d log(eps), may be a few times wider
-    than the epsilon that it stands for."""
+    """Whether it is narrow enough; a steep delta, -d log(delta) / d log(eps), may be a few times wider."""
     enough = _ENOUGH.get(method, _FAIR_WIDTH) * min(max(steepness, 1.0), _MOST_STEEP)
     return found.width <= enough * found.upper < math.inf
 

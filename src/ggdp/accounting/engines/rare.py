@@ -22,7 +22,7 @@ from functools import cached_property
 import numpy as np
 
 from ggdp.accounting.bounds import ErrorLedger
-from ggdp.accounting.engines.curve import Curve, LogDelta
+from ggdp.accounting.engines.curve import MOST_EPSILON, Curve, LogDelta
 from ggdp.accounting.engines.tilt import Parts, TiltPlan, saddle_for_epsilon
 from ggdp.errors import CannotCertifyError
 from ggdp.numerics import UNIT_ROUNDOFF
@@ -32,6 +32,7 @@ from ggdp.privacy_loss.quadrature import certified_nodes
 _NEGLIGIBLE = -18.0  # log of the middle term aimed at, relative to delta
 _LEVELS = (*range(-8, -76, -6), -90, -110, -135, -165, -200, -245, -300, -370, -450, -550)
 _TINY = 1e-100  # probability below which that of any of several events is their sum
+_DEEPEST = 780.0  # log(1 / probability) beyond which nothing matters to a double
 _MANY = 12  # different parts beyond which the search for a cut is coarser
 
 
@@ -147,8 +148,9 @@ class _Planner:
         """
         floor = -sum(times * pair.infimum for pair, times in self.parts) * (1.0 + 1e-9) + 1e-15 * epsilon
         exceed = self.plan.loss > epsilon
-        mass_q = float(np.exp((self.plan.log_mass + self.plan.log_times - self.plan.loss)[exceed]).sum())
-        allowed = log_delta + _NEGLIGIBLE - epsilon - math.log(mass_q + 1e-300)
+        each = (self.plan.log_mass + self.plan.log_times - self.plan.loss)[exceed]
+        log_q = float(np.logaddexp.reduce(each, initial=-_DEEPEST - epsilon))
+        allowed = log_delta + _NEGLIGIBLE - epsilon - log_q
         best = _Reach(floor, math.inf, math.inf)
         fine = 12 if len(self.parts) <= _MANY else 6
         for ceiling, log_left in self._ceilings:
@@ -183,8 +185,6 @@ def cut(parts: Parts, plan: TiltPlan, epsilon: float, log_delta: float) -> Cut:
     Raises:
         CannotCertifyError: nothing to cut, or the Chernoff bound of the middle term is out of reach.
     """
-    if epsilon > 600.0:
-        raise CannotCertifyError("no loss is rare at this epsilon")
     planner = _Planner.of(parts, plan)
     reach = planner.reach(epsilon, log_delta)
     pieces = []
@@ -200,7 +200,7 @@ def cut(parts: Parts, plan: TiltPlan, epsilon: float, log_delta: float) -> Cut:
 def planned_epsilon(parts: Parts, plan: TiltPlan, log_delta: float) -> float:
     """A rough epsilon at a delta, the rare event included; by halving in log epsilon."""
     planner = _Planner.of(parts, plan)
-    low, high = math.log(1e-14), math.log(600.0)
+    low, high = math.log(1e-14), math.log(1.2 * MOST_EPSILON)
     for _ in range(28):
         if len(parts) > _MANY and high - low < 1e-3:
             break
@@ -210,7 +210,7 @@ def planned_epsilon(parts: Parts, plan: TiltPlan, log_delta: float) -> float:
         low, high = (middle, high) if _rough_log_delta(plan, epsilon, ceiling) > log_delta else (low, middle)
     if high < math.log(1e-13):
         raise CannotCertifyError("no positive epsilon is needed")
-    if low > math.log(590.0):
+    if low > math.log(1.1 * MOST_EPSILON):
         raise CannotCertifyError("no loss is rare at this epsilon")
     return math.exp(high)
 
