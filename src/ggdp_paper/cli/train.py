@@ -75,8 +75,8 @@ SamplingText = Annotated[
     typer.Option(
         "--sampling",
         help="How batches are drawn and accounted: poisson (if left out), fixed-size, truncated-poisson, "
-        "with-replacement, allocation or shuffled, of the size that --rate or --batch-size gives; or with numbers, as "
-        "fixed-size:256/50000.",
+        "with-replacement, allocation or shuffled, of the size that --rate or --batch-size gives; or with "
+        "numbers, as fixed-size:256/50000.",
         metavar="KIND",
     ),
 ]

@@ -305,7 +305,7 @@ def _refuse_epochs(sampling: Sampling | str | None) -> None:
     if kind in ("allocation", "shuffled"):
         raise ValueError(
             f"sampling must be 'fixed-size', 'truncated-poisson' or 'with-replacement' here, got {kind!r}: "
-            "an epoch of such batches is one release with one noise multiplier, and Opacus counts steps whose "
+            "an epoch of such batches is one release with one noise multiplier; Opacus counts steps whose "
             "multiplier may change from one to the next; ggdp.torch.make_private(sampling=...) has it"
         )
     if sampling is not None and ":" in str(sampling):
