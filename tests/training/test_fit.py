@@ -22,7 +22,7 @@ class Killed(BaseException):
     """Stands for the end of a process: nothing in the library catches it."""
 
 
-def private_run(beta=1.5, seed=7, optimizer=torch.optim.SGD, **settings):
+def private_run(beta=2.0, seed=7, optimizer=torch.optim.SGD, **settings):
     model = small_net()
     parts = (model, optimizer(model.parameters(), lr=0.3), DataLoader(blobs(), batch_size=40))
     return make_private(

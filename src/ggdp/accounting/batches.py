@@ -448,7 +448,8 @@ class CountStep:
         merged = [np.append(law[:most], law[most:].sum()) for law in (with_record, without)]
         if direction is Adjacency.ADD:
             merged.reverse()
-        atoms = vector_cells(merged[0], merged[1], 1e-10).below()
+        error = 1e-10 + 64.0 * UNIT_ROUNDOFF * float(gammaln(self.steps + 2.0))  # of a binomial probability
+        atoms = vector_cells(merged[0], merged[1], error).below()
         return Enclosed(atoms, atoms, self.times)
 
     def _chances(self) -> tuple[float, float, float]:

@@ -276,7 +276,7 @@ def monte_carlo_epsilon(
     Raises:
         ValueError: an argument is out of range, or delta is below the sampled probability of infinite loss.
 
-    >>> from ggdp import AdditiveNoise, Gaussian
+    >>> from ggdp import AdditiveNoise, Gaussian, loss_sampler
     >>> sampler = loss_sampler(AdditiveNoise(Gaussian(std=5.0)))
     >>> found = monte_carlo_epsilon(sampler, 10, 1e-5, 100_000, rng=np.random.default_rng(1))
     >>> abs(found.value - 2.585) < 4 * found.standard_error

@@ -47,6 +47,15 @@ def drawn(name, shape):
     return torch.randn(shape, generator=INPUTS)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _only_what_is_new():
+    """What was there before, a million objects of other packages, is not looked through in every test."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 def alive():
     gc.collect()
     kinds = {AbstractCall, BackwardCFunction}  # by type: some objects do not like to be asked

@@ -133,7 +133,7 @@ def test_each_step_is_recorded_with_everything_that_decides_its_cost():
     train(*private(engine, beta=1.5, norm=1.25, noise_multiplier=2.0))
     (entry,) = engine.accountant.history
     dimension = sum(parameter.numel() for parameter in small_net().parameters())
-    assert entry[1:] == (0.25, 4, 1.5, 1.25, dimension)
+    assert entry[1:] == (0.25, 4, 1.5, 1.25, dimension, None)  # Poisson samples
     assert entry.noise_multiplier == pytest.approx(2.0, rel=1e-15)
     assert engine.get_epsilon(1e-5) == engine.accountant.epsilon(1e-5).upper
 
