@@ -161,12 +161,12 @@ class GGAccountant(IAccountant):  # type: ignore[misc]
                 return self._step_without_price(optimizer.noise_multiplier, sample_rate)
             self._check_countable(optimizer)
             own = isinstance(optimizer, GGOptimizer)
-            law = (optimizer.beta, optimizer.norm) if own else (2.0, 2.0)
+            beta, norm = (optimizer.beta, optimizer.norm) if own else (2.0, 2.0)
             dimension = sum(parameter.numel() for parameter in optimizer.params)
-            key = (optimizer.noise_multiplier, *law, dimension)
+            key = (optimizer.noise_multiplier, beta, norm, dimension)
             if key not in priced:
                 priced.clear()
-                priced[key] = Entry(key[0], sample_rate, 1, *law, dimension, sampling=sampling).step()
+                priced[key] = Entry(key[0], sample_rate, 1, beta, norm, dimension, sampling).step()
             return self._ledger.step(priced[key])
 
         return record
