@@ -248,14 +248,13 @@ class Sampling:
         if kind not in _KINDS:
             forms = ", ".join(f"{name}:{'/'.join(wanted)}" for name, (_, wanted) in _KINDS.items())
             raise ValueError(f"sampling must be one of {forms}, got {text!r}")
-        numbers: list[float] = []
-        for part in rest.split("/"):
-            try:
-                numbers.append(int(part) if part.strip().isdigit() else float(part))
-            except ValueError:
-                raise ValueError(
-                    f"sampling must be {kind}:{'/'.join(_KINDS[kind][1])} with numbers, got {text!r}"
-                ) from None
+        wanted, parts = _KINDS[kind][1], rest.split("/")
+        try:
+            numbers = [int(part) if part.strip().isdigit() else float(part) for part in parts]
+        except ValueError:
+            numbers = []
+        if len(numbers) != len(wanted):
+            raise ValueError(f"sampling must be {kind}:{'/'.join(wanted)} with numbers, got {text!r}")
         return cls(kind, tuple(numbers))
 
     @classmethod
