@@ -48,7 +48,7 @@ def test_exact_steps_of_all_kinds_compose_exactly():
     assert found.lower <= found.estimate <= found.upper <= found.lower * (1 + 1e-6)
 
 
-@pytest.mark.parametrize("beta", [1.0, 1.2, 1.6, 1.9])
+@pytest.mark.parametrize("beta", [1.0, 1.6])
 def test_gaussian_noise_of_the_same_density_at_its_centre_is_no_more_private_in_the_norm_two(beta):
     """Exact profiles of splits against a Gaussian of std scale sqrt(2/pi) Gamma(1 + 1/beta)."""
     std, own = math.sqrt(2.0 / math.pi) * math.gamma(1.0 + 1.0 / beta), GeneralizedGaussian(beta, 1.0)

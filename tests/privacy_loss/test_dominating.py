@@ -21,8 +21,7 @@ def _divergence(p, q, alpha: float) -> float:
     return float(np.maximum(p - alpha * q, 0.0).sum() * (GRID[1] - GRID[0]))
 
 
-@pytest.mark.parametrize("beta", [1.0, 1.4, 2.0, 3.0])
-@pytest.mark.parametrize("rate", [0.15, 0.7])
+@pytest.mark.parametrize(("beta", "rate"), [(1.0, 0.7), (1.4, 0.15), (2.0, 0.7), (3.0, 0.15)])
 def test_no_pair_of_records_exceeds_the_replacement_pair(beta, rate):
     shift = 0.8
     worst = ShiftPair(beta, shift, -shift, rate)

@@ -26,8 +26,8 @@ def splits(p, dimension, rng):
     return [*equal, geometric, uneven, *rng.dirichlet(np.full(count, 0.3), size=3)]
 
 
-@pytest.mark.parametrize("beta", [1.0, 1.25, 1.5, 1.9, 2.5, 4.0])
-@pytest.mark.parametrize("p", [1.1, 1.5, 2.0, 3.0])
+@pytest.mark.parametrize("beta", [1.0, 1.25, 1.9, 2.5])
+@pytest.mark.parametrize("p", [1.1, 2.0, 3.0])
 def test_no_split_exceeds_the_bound(beta, p):
     rng = np.random.default_rng(11)
     for size in (0.3, 1.0):

@@ -85,7 +85,7 @@ def released_by(private):
     return seen
 
 
-def interrupted_run(folder, kill_at, *, seed=7, beta=1.5, save_every=30.0, **settings):
+def interrupted_run(folder, kill_at, *, seed=7, beta=2.0, save_every=30.0, **settings):
     """Run, be killed in the middle of a step, resume, and so on to the end; also gives all releases."""
     released = []
     for kill in (*kill_at, None):

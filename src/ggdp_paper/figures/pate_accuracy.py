@@ -92,14 +92,17 @@ def on_grid(config: Mapping[str, Any], surroundings: Surroundings) -> dict[str, 
     """Accuracy of one vote with the noise of one exponent from the paper's grid, for every budget."""
     if surroundings.data is None:
         raise ValueError("the votes are read from the data folder, and none was given")
+    queries = {
+        name: published_votes(surroundings.data, name, num_queries)
+        for name, num_queries in config["queries"].items()
+    }
     found: dict[str, Any] = {"beta": config["beta"], "sigmas": [], "datasets": {}}
     noises = [
         grid_noise(config["beta"], budget, config["delta"], config["grid"])
         for budget in config["grid"]["epsilons"]
     ]
     found["sigmas"] = [None if noise is None else noise.scale / np.sqrt(2.0) for noise in noises]
-    for name, num_queries in config["queries"].items():
-        votes, truth = published_votes(surroundings.data, name, num_queries)
+    for name, (votes, truth) in queries.items():
         found["datasets"][name] = [
             None
             if noise is None
