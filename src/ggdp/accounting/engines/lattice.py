@@ -206,7 +206,7 @@ def _on_grid(
 
 def _moved_at_most(laws: Laws, rare: float) -> tuple[float, float]:
     """k for a sum of independent distances, and log of the probability that it is exceeded."""
-    mean = sum(times * law.moved for law, times in laws)
+    mean = min(sum(times * law.moved for law, times in laws), 1e300)
     if mean == 0.0:
         return 0.0, -math.inf
     most = float(sum(times for _, times in laws))
@@ -353,6 +353,7 @@ def _unrolled(
         raise CannotCertifyError("what is charged apart cannot be told from none beside a delta so small")
     unit = math.exp(-base)
     total = float(sum(times for _, times in laws))
+    coupled = all(math.isfinite(law.moved) for law, _ in laws)
     count, log_unlikely = _moved_at_most(laws, saddle.log_delta - 30.0 - math.log(total))
     return Lattice(
         loss=loss,
@@ -366,10 +367,11 @@ def _unrolled(
         rounding=rounding,
         tail=tail,
         alias=alias,
-        infinite=unit * sum(times * (law.infinite + law.excess_mass) for law, times in laws),
+        infinite=unit
+        * sum(times * (law.infinite + (law.excess_mass if coupled else 0.0)) for law, times in laws),
         excess=math.expm1(min(sum(times * law.excess_factor for law, times in laws), _LARGE)),
         moved=min(count, 0.5 * total),
-        reach=(min(2.0 * count, total) + 1.0) * spacing * (1.0 + 1e-9),
+        reach=(min(2.0 * count, total) + 1.0) * spacing * (1.0 + 1e-9) if coupled else math.inf,
         unlikely=unit * 2.0 * total * math.exp(log_unlikely),
         growth=theta + 12.0 / saddle.deviation + 1.0,
     )
