@@ -26,6 +26,7 @@ from functools import cached_property
 
 import numpy as np
 
+from ggdp.errors import CannotCertifyError
 from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.hockey_stick import HockeyStick, Mask, far_side, hockey_stick
 from ggdp.privacy_loss.shift_pair import ShiftPair
@@ -200,6 +201,32 @@ class GridCurve:
         mass[-1] += beyond
         mass[self.turn] += math.exp(self.t_turn) if self.t_turn <= 0.0 or self.turn > 0 else 0.0
         return mass
+
+    def hull_above(self) -> GridLaw:
+        """A law above values that may be off by more than the small masses between them.
+
+        A convex curve that is nowhere above the points raised by their errors is not above their lower convex
+        hull either. The hull begins at 1 for x = 0 and is constant beyond the last point.
+        """
+        left, right = self.left.value + self.left.error, self.right.value + self.right.error
+        left[-1] = right[0] + math.expm1(self.t_turn)
+        mass = self._hull_masses(left, np.append(right, right[-1]))
+        if mass is None:
+            raise CannotCertifyError("no hull above the curve")
+        mass, infinite = mass[:-1] * (1.0 + 64.0 * UNIT_ROUNDOFF), float(right[-1])
+        mass[self.turn] += 64.0 * UNIT_ROUNDOFF / -math.expm1(-self.spacing)
+        mass[0] += max(1.0 - float(mass.sum()) - infinite, 0.0) + 64.0 * UNIT_ROUNDOFF
+        return GridLaw(
+            origin=self.origin,
+            first=self.first,
+            spacing=self.spacing,
+            mass=mass,
+            infinite=infinite,
+            raised=0.0,
+            moved=math.inf,
+            excess_mass=0.0,
+            excess_factor=0.0,
+        )
 
     def moved(self) -> float:
         """Mean distance to the nearest grid point, in spacings: per cell, the lesser of the masses sent to

@@ -53,6 +53,7 @@ _MOST_POINTS = 2**21
 _MOST_CELLS = 400_000
 _LARGE = 600.0  # exponent of the largest factor taken
 _DEEPEST = 700.0
+_NEAR = 2.0  # distance from the centre up to which sums are read off a table
 _COARSEST = 0.01  # first spacing tried, against the length over which delta falls by a factor e
 _FACTORS = 8  # transforms multiplied before a logarithm is taken: each has some 1e-17 of noise at least
 
@@ -65,12 +66,14 @@ class Lattice:
     """delta of a composed grid law around a centre, relative to e^base.
 
     With m the untilted masses, and sums over the grid points beyond eps, delta~ = e^base sum m (1 - e^(eps -
-    loss)) is e^base (e^(eps - centre) kernel - (e^(eps - centre) - 1) above), where above = sum m and kernel
-    = sum m (1 - e^(centre - loss)): nothing cancels when all losses are tiny. The slacks are those at the
-    centre and grow by no more than e^(growth |eps - centre|) away from it.
+    loss)). Near the centre that is e^base (e^(eps - centre) kernel - (e^(eps - centre) - 1) above), where
+    above = sum m and kernel = sum m (1 - e^(centre - loss)): nothing cancels when all losses are tiny. The
+    errors of the masses fall as e^(-theta eps); what is charged apart grows by no more than
+    e^(growth (centre - eps)) where eps is less than the centre, and not beyond.
     """
 
     loss: Array
+    mass: Array
     spacing: float
     centre: float
     base: float
@@ -78,7 +81,8 @@ class Lattice:
     kernel: Array
     theta: float
     entry_error: float
-    rounding: float
+    noise: float
+    ulps: float
     tail: float
     alias: float
     infinite: float
@@ -111,13 +115,20 @@ class Lattice:
         index = int(np.searchsorted(self.loss, epsilon, side="right"))
         if not 0 < index < len(self.loss):
             raise CannotCertifyError("epsilon lies outside the lattice's window")
-        if self.growth * abs(epsilon - self.centre) > _LARGE:
+        moved = epsilon - self.centre
+        if (self.growth + 1.0) * abs(moved) > _LARGE:
             raise CannotCertifyError("epsilon lies too far from the lattice's centre")
-        shrink = math.exp(epsilon - self.centre)
-        above, kernel = float(self.above[index]), float(self.kernel[index])
-        value = shrink * kernel - math.expm1(epsilon - self.centre) * above
-        widened = math.exp(self.growth * abs(epsilon - self.centre))
-        rounding = widened * self.rounding + 8.0 * UNIT_ROUNDOFF * shrink * abs(kernel)
+        if abs(moved) <= _NEAR:
+            above, kernel = float(self.above[index]), float(self.kernel[index])
+            value = math.exp(moved) * kernel - math.expm1(moved) * above
+            size = math.exp(abs(moved)) * (abs(kernel) + 2.0 * abs(math.expm1(moved)) * above)
+        else:
+            above = float(self.mass[index:].sum())
+            value = size = float(self.mass[index:] @ -np.expm1(epsilon - self.loss[index:]))
+        slope = value - above
+        widened = math.exp(max(-self.growth * moved, 0.0))
+        noise = self.noise * math.exp(self.theta * (self.spacing - moved)) * (1.0 + 1e-6)
+        rounding = noise + (self.ulps + 8.0) * UNIT_ROUNDOFF * size
         tail, alias, infinite = widened * self.tail, widened * self.alias, self.infinite
         inflation = self._inflation(epsilon) + self.excess * value
         high = value + rounding + tail + infinite
@@ -128,7 +139,7 @@ class Lattice:
             lower=self.base + math.log(low) if low > 0.0 else -math.inf,
             estimate=self.base + math.log(value),
             upper=self.base + math.log(high),
-            slope=shrink * (kernel - above) / value,
+            slope=slope / value,
             ledger=ErrorLedger(
                 (tail + infinite) / value, alias / value, 0.0, rounding / value, inflation / value
             ),
@@ -346,7 +357,6 @@ def _unrolled(
         times * (abs(law.origin) + (abs(law.first) + len(law.mass)) * spacing) for law, times in laws
     )
     ulps = size + 64.0 + 8.0 * (abs(log_phi) + theta * (abs(centre) + places))
-    rounding = noise + ulps * UNIT_ROUNDOFF * float(kernel[np.searchsorted(loss, centre)])
     tail, alias = _wrapped(laws, saddle, 0.6 * period, period, base)
     alias += _raised(laws, theta)
     if not abs(base) < _DEEPEST:
@@ -357,6 +367,7 @@ def _unrolled(
     count, log_unlikely = _moved_at_most(laws, saddle.log_delta - 30.0 - math.log(total))
     return Lattice(
         loss=loss,
+        mass=mass,
         spacing=spacing,
         centre=centre,
         base=base,
@@ -364,7 +375,8 @@ def _unrolled(
         kernel=kernel,
         theta=theta,
         entry_error=entry_error,
-        rounding=rounding,
+        noise=noise,
+        ulps=ulps,
         tail=tail,
         alias=alias,
         infinite=unit
@@ -373,7 +385,7 @@ def _unrolled(
         moved=min(count, 0.5 * total),
         reach=(min(2.0 * count, total) + 1.0) * spacing * (1.0 + 1e-9) if coupled else math.inf,
         unlikely=unit * 2.0 * total * math.exp(log_unlikely),
-        growth=theta + 12.0 / saddle.deviation + 1.0,
+        growth=theta + 12.0 / saddle.deviation,
     )
 
 

@@ -39,7 +39,7 @@ from ggdp.accounting.engines import contour, lattice, moments
 from ggdp.accounting.engines.bulk import law_below
 from ggdp.accounting.engines.grid_law import GridCurve, GridLaw, discretize, law_above
 from ggdp.accounting.engines.lattice import Lattice, Laws
-from ggdp.accounting.engines.tilt import Parts, Saddle, TiltPlan, saddle_at
+from ggdp.accounting.engines.tilt import Parts, Saddle, TiltPlan, saddle_at, saddle_for_epsilon
 from ggdp.errors import CannotCertifyError
 from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.hockey_stick import HockeyStick, beyond, log_masses, thresholds
@@ -47,6 +47,7 @@ from ggdp.privacy_loss.shift_pair import ShiftPair
 
 _COARSEST = 0.02  # first spacing tried, against the length over which delta falls by a factor e
 _BULK_CELLS = 3.0  # of the grid that a bulk reaches at least
+_SPARE = 0.05  # expected number of further jumps that are less than that
 _RARE = 0.02  # tilted share of a release's losses that are jumps, at most
 _FEW_RELEASES = 3  # of a kind that are put on the grid as they are
 _MOST_POINTS = 400_000  # of all curves together
@@ -56,6 +57,7 @@ _DEPTH = 36.0  # log of 1 / what is left out of the sum of the bulks
 _UNLIKELY = -34.0  # log of the share of more than k jumps
 _NARROW = 0.2  # deviation of the bulks, in cells, up to which they say nothing below
 _STEPS = np.geomspace(0.3, 3e4, 24)  # of a tilt, in deviations
+_NO_JUMPS = 1e-15  # of delta: chance of a jump up to which there is none
 _LEFT = 4  # points before the atom of a release without jumps there
 _MOST_BULK_POINTS = 6000  # at which the sum of the bulks is asked for
 
@@ -68,6 +70,7 @@ class Split:
         pair: the release, which may be cut; noise beyond its cut is none of it.
         low: noise before it is a jump.
         high: noise beyond it is a jump.
+        jump: mass of the jumps under P.
         log_mass: log of the bulk's mass p under P.
         atom: log(p/q).
         doubt: no less than the error of either; added to the atom where it must not be too low.
@@ -76,6 +79,7 @@ class Split:
     pair: ShiftPair
     low: float
     high: float
+    jump: float
     log_mass: float
     atom: float
     doubt: float
@@ -96,7 +100,7 @@ class Split:
         slip = 8.0 * max(float(one[2]) for one in masses) + 16.0 * UNIT_ROUNDOFF
         log_p, log_q = math.log1p(-jump_p), math.log1p(-jump_q)
         doubt = slip * (jump_p + jump_q) / 0.1
-        return Split(pair, low, high, log_p, log_p - log_q, doubt + UNIT_ROUNDOFF)
+        return Split(pair, low, high, jump_p, log_p, log_p - log_q, doubt + UNIT_ROUNDOFF)
 
     @property
     def jumps(self) -> bool:
@@ -107,6 +111,26 @@ class Split:
     def bulk(self) -> ShiftPair:
         """The release restricted to its bulk."""
         return replace(self.pair.whole, cut=self.high, floor=self.low)
+
+    def alone(self, spacing: float) -> GridLaw:
+        """The averaged release above where its jumps are next to nothing: their losses become infinite."""
+        return GridLaw(
+            origin=self.atom + self.doubt,
+            first=0,
+            spacing=spacing,
+            mass=np.array([math.exp(self.log_mass) * (1.0 + self.doubt + 4.0 * UNIT_ROUNDOFF)]),
+            infinite=self.jump * (1.0 + 1e-9),
+            raised=0.0,
+            moved=math.inf,
+            excess_mass=0.0,
+            excess_factor=0.0,
+        )
+
+    def alone_below(self, spacing: float) -> GridLaw:
+        """The same below: what jumps is left out."""
+        mass = np.array([math.exp(self.log_mass) * (1.0 - self.doubt - 4.0 * UNIT_ROUNDOFF)])
+        origin = self.atom - 2.0 * self.doubt
+        return replace(self.alone(spacing), origin=origin, mass=mass, infinite=0.0, moved=0.0)
 
     def averaged(self, spacing: float, last: float, first: float) -> GridCurve:
         """The curve of the averaged release on a grid through its atom, from the first loss to the last.
@@ -178,31 +202,20 @@ class BulkSum:
         log_mass = math.fsum(times * split.log_mass for split, times in splits)
         doubt = math.fsum(times * split.doubt for split, times in splits) + 4.0 * UNIT_ROUNDOFF * abs(log_mass)
         deviation = math.sqrt(plan.cumulants(theta).curvature)
-        line = contour.draw(bulks, plan, saddle_at(plan, max(theta, 1.0 / deviation)))
-        steps = _STEPS / deviation
-        ends = [
-            (float(plan.times @ plan.log_phis(theta + step)) - log_mass - log_delta + _DEPTH) / (theta + step)
-            for step in steps
-        ]
-        place = int(np.argmin(ends))
-        tilt, last = theta + float(steps[place]), float(ends[place]) - shift
+        middle = saddle_for_epsilon(plan, shift)
+        line = contour.draw(bulks, plan, middle if middle.theta > theta else saddle_at(plan, theta))
         reverse = tuple((_reversed(pair), times) for pair, times in bulks)
-        back = TiltPlan.of(reverse)
-        begins = [
-            (float(back.times @ back.log_phis(step)) + step * shift + shift - log_mass + _DEPTH)
-            / (step + 1.0 + theta)
-            for step in steps
-        ]
-        other = int(np.argmin(begins))
+        right, last = _chernoff(bulks, plan, theta, 0.0, deviation, log_mass + log_delta)
+        left, first = _chernoff(reverse, TiltPlan.of(reverse), 0.0, 1.0 + theta, deviation, log_mass - shift)
         return BulkSum(
             line=line,
             shift=shift,
             log_mass=log_mass,
             doubt=doubt,
-            right=(tilt, moments.certified_cumulant(bulks, plan, tilt)),
-            left=(float(steps[other]), moments.certified_cumulant(reverse, back, float(steps[other]))),
-            last=last,
-            first=-float(begins[other]),
+            right=right,
+            left=left,
+            last=last - shift,
+            first=-first - shift * left[0] / (left[0] + 1.0 + theta),
             deviation=deviation,
         )
 
@@ -249,6 +262,24 @@ class BulkSum:
         return math.exp(bottom), math.exp(top), -low.slope * math.exp(low.estimate - self.log_mass)
 
 
+def _chernoff(
+    parts: Parts, plan: TiltPlan, least: float, more: float, deviation: float, log_unit: float
+) -> tuple[tuple[float, float], float]:
+    """A tilt above the least, no less than log of the moment generating function there, and the loss from
+    which on e^(-more loss) times the bound that it gives is negligible beside e^log_unit; the nearest one found.
+    """
+    tilts = least + np.append(_STEPS / deviation, [0.01, 0.1, 1.0])
+    planned = np.array([float(plan.times @ plan.log_phis(float(tilt))) for tilt in tilts])
+    ends = (planned - log_unit + _DEPTH) / (tilts + more)
+    for place in np.argsort(ends):
+        try:
+            cumulant = moments.certified_cumulant(parts, plan, float(tilts[place]))
+        except ArithmeticError:
+            continue
+        return (float(tilts[place]), cumulant), float(ends[place])
+    raise CannotCertifyError("no tilt bounds the sum of the bulks")
+
+
 def _reversed(pair: ShiftPair) -> ShiftPair:
     """A restricted pair with its two laws exchanged."""
     return replace(pair.reverse, cut=-pair.floor, floor=-pair.cut)
@@ -262,33 +293,38 @@ class _Kinds:
     whole: list[tuple[ShiftPair, int, int]]
 
     @staticmethod
-    def of(parts: Parts, plan: TiltPlan, theta: float, spacing: float) -> "_Kinds":
+    def of(parts: Parts, plan: TiltPlan, theta: float, spacing: float, closely: bool) -> "_Kinds":
+        """Jumps begin a few cells from zero; or, `closely`, nearer, where few losses would lie between."""
         found = _Kinds([], [])
         for index, (pair, times) in enumerate(parts):
             loss, log_mass, _ = plan.part(index)
             exponent = log_mass + theta * loss
-            share = np.exp(exponent - exponent.max())
-            share /= share.sum()
-            least = _BULK_CELLS * spacing
-            above = max(float(loss[min(int((np.cumsum(share) < 1.0 - _RARE).sum()), len(loss) - 1)]), least)
-            below = min(float(loss[int((np.cumsum(share) < _RARE).sum())]), -least)
-            rare = share[loss < below].sum() > 1e-20 / times
-            jumps = share[np.abs(loss) > least].sum()
-            if times <= _FEW_RELEASES and jumps > 1e-3:
+            expected = np.exp(exponent - exponent.max())
+            expected *= times / expected.sum()
+            beyond = [float(expected[side * loss > _BULK_CELLS * spacing].sum()) for side in (-1.0, 1.0)]
+            if times <= _FEW_RELEASES and sum(beyond) > 1e-3 * times:
                 found.whole.append((pair, times, index))
                 continue
-            found.split.append(
-                (
-                    Split.at(
-                        pair,
-                        below if pair.infimum < below and rare else -math.inf,
-                        above if pair.supremum > above else math.inf,
-                    ),
-                    times,
-                    index,
-                )
+            last = len(loss) - 1
+            fewest = [min(_RARE * times, _SPARE + 2.0 * count if closely else count) for count in beyond]
+            first, end = (
+                min(int((np.cumsum(side) < few).sum()), last)
+                for side, few in zip((expected, expected[::-1]), fewest, strict=True)
             )
+            below, above = min(float(loss[first]), 0.0), max(float(loss[last - end]), 0.0)
+            if not closely:
+                below, above = min(below, -_BULK_CELLS * spacing), max(above, _BULK_CELLS * spacing)
+            up = above if pair.supremum > above > 0.0 else math.inf
+            # jumps downwards only are not split off: the grid is too short for a law below
+            down = below if math.isfinite(up) and pair.infimum < below < 0.0 else -math.inf
+            found.split.append((Split.at(pair, down, up), times, index))
         return found
+
+    def bulks(self, saddle: Saddle) -> BulkSum:
+        """The sum of all bulks."""
+        if not self.split:
+            raise CannotCertifyError("no kind of release has a bulk and jumps")
+        return BulkSum.of([(split, times) for split, times, _ in self.split], saddle.theta, saddle.log_delta)
 
 
 def build(parts: Parts, plan: TiltPlan, saddle: Saddle, tolerance: float) -> Lattice:
@@ -328,9 +364,12 @@ def _on_grid(
     window: float,
     spacing: float,
 ) -> Lattice:
-    kinds = _Kinds.of(parts, plan, saddle.theta, spacing)
-    if not kinds.split:
-        raise CannotCertifyError("no kind of release has a bulk and jumps")
+    try:
+        kinds = _Kinds.of(parts, plan, saddle.theta, spacing, closely=False)
+        bulks = kinds.bulks(saddle)
+    except CannotCertifyError:  # losses much larger than the others, and rare, remain in the bulk
+        kinds = _Kinds.of(parts, plan, saddle.theta, spacing, closely=True)
+        bulks = kinds.bulks(saddle)
     size = 1 << max(6, math.ceil(math.log2(1.5 * window / spacing)))
     negligible = 1e-11 * math.exp(saddle.log_delta)
     whole = [
@@ -338,12 +377,16 @@ def _on_grid(
         for pair, times, index in kinds.whole
     ]
     averaged = [
-        (law_above(split.averaged(spacing, spans[index][1], spans[index][0]), negligible / times), times)
+        (
+            split.alone(spacing)
+            if split.jump * times <= _NO_JUMPS * math.exp(saddle.log_delta)
+            else law_above(split.averaged(spacing, spans[index][1], spans[index][0]), negligible / times),
+            times,
+        )
         for split, times, index in kinds.split
         if split.jumps
     ]
-    bulks = BulkSum.of([(split, times) for split, times, _ in kinds.split], saddle.theta, saddle.log_delta)
-    sum_above = law_above(bulks.on_grid(spacing), math.inf)
+    sum_above = bulks.on_grid(spacing).hull_above()
     above = lattice.compose([*whole, *averaged, (sum_above, 1)], saddle, size, spacing)
     try:
         return replace(above, below=_below(above, whole, averaged, kinds, bulks, saddle, size, spacing))
@@ -363,29 +406,31 @@ def _below(
 ) -> Lattice:
     """The composition below, with what more jumps than are allowed for may have added to it."""
     laws = [(law_below(law, None), times) for law, times in whole]
-    laws += [(law.below, times) for law, times in averaged]
-    charged = 0.0
+    splits = [split for split, _, _ in kinds.split if split.jumps]
+    for (law, times), split in zip(averaged, splits, strict=True):
+        laws.append((law.below or split.alone_below(spacing), times))
+    charged, drawn = 0.0, None
     if bulks.deviation > _NARROW * spacing:
         fewer = [(split, times) for split, times, _ in kinds.split if not split.jumps]
-        jumping = [split for split, _, _ in kinds.split if split.jumps]
-        for (law, times), split in zip(averaged, jumping, strict=True):
+        for (law, times), split in zip(averaged, splits, strict=True):
             most = _most_jumps(law, times, saddle.theta, _UNLIKELY - math.log(len(averaged)))
             charged += times * law.infinite * math.exp(-above.base)
             if times > most:
                 fewer.append((split, times - most))
         charged += math.exp(_UNLIKELY)
         if fewer:
-            drawn = BulkSum.of(fewer, saddle.theta, saddle.log_delta)
-            laws.append((law_above(drawn.on_grid(spacing), math.inf).below, 1))
-    known = [(law, times) for law, times in laws if law is not None]
-    if len(known) < len(laws):
-        raise CannotCertifyError("a grid is too short for a law below")
-    found = lattice.compose(known, saddle, size, spacing)
+            some = BulkSum.of(fewer, saddle.theta, saddle.log_delta)
+            drawn = some.on_grid(spacing).dominated()
+    if drawn is None:
+        return lattice.compose(laws, saddle, size, spacing)
+    found = lattice.compose([*laws, (drawn, 1)], saddle, size, spacing)
     return replace(found, alias=found.alias + charged * math.exp(min(above.base - found.base, 600.0)))
 
 
 def _most_jumps(law: GridLaw, times: int, theta: float, rare: float) -> int:
     """A number of jumps of one kind that is exceeded, under the tilted law, with log probability `rare`."""
+    if law.curve is None:  # jumps are infinite, and counted apart
+        return 0
     tilted = np.exp(law.log_mass + theta * (law.loss - law.origin))
     atom = float(tilted[-law.first])
     mean = times * max(float(tilted.sum()) - atom, 0.0) / atom * (1.0 + 1e-9) + 1e-300
