@@ -95,7 +95,7 @@ def tail_ends(
         low, share = -pair.floor, 0.0
     if pair.cut <= pair.up or (math.isfinite(pair.cut) and float(right(np.array(pair.cut))) > enough):
         return -low, pair.cut, share  # the law ends here, nothing is left out
-    high, log_high = _first_below(right, 1.001 * pair.up + 1e-3, enough)
+    high, log_high = _first_below(right, max(1.001 * pair.up + 1e-3, pair.floor + 1e-3), enough)
     return -low, min(high, pair.cut), share + math.exp(min(log_high - log_phi, 0.0))
 
 

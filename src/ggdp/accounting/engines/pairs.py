@@ -15,7 +15,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from ggdp.accounting.bounds import Bounds, ErrorLedger
-from ggdp.accounting.engines import contour, jump, lattice, moments, rare
+from ggdp.accounting.engines import contour, jump, lattice, moments, rare, two_scales
 from ggdp.accounting.engines.curve import (
     MOST_EPSILON,
     ClosedForm,
@@ -29,7 +29,6 @@ from ggdp.accounting.engines.tilt import Saddle, TiltPlan, saddle_for_epsilon, s
 from ggdp.errors import CannotCertifyError
 from ggdp.numerics import UNIT_ROUNDOFF
 from ggdp.privacy_loss.dominating import Parts
-from ggdp.privacy_loss.hockey_stick import survivals
 
 CLOSED_FORM = "closed form"
 """The method of one release, which has no largest epsilon."""
@@ -37,7 +36,12 @@ CLOSED_FORM = "closed form"
 _SMALLEST_LOG_DELTA = math.log(1e-290)  # beyond, delta is as good as none, and only bounded
 _GOOD_WIDTH = 2e-7  # relative width at which the contour's answer is taken as it is
 _FAIR_WIDTH = 1e-6  # and any other engine's,
-_ENOUGH = {"contour": _GOOD_WIDTH, "one jump": 5e-6, "contour with rare event": 3e-6}  # no other does better
+_ENOUGH = {  # no other does better
+    "contour": _GOOD_WIDTH,
+    "contour with rare event": 3e-6,
+    "one jump": 5e-6,
+    "two scales": 5e-6,
+}
 _MOST_STEEP = 5.0
 _SUPREMUM_ERROR = 1e-14  # relative rounding error of a sum of largest losses
 _MANY = 12  # different parts beyond which each attempt takes a second or so, and fewer are made
@@ -49,6 +53,7 @@ _LEAST_DELTA = 5e-324  # a positive delta never becomes an upper bound of zero
 _KEPT = 6  # curves that are kept for further questions
 _HOME = 0.1  # of a curve's reach
 _NEARLY = 1.5  # by how much the answers of a kept curve may be wider than where it was built
+_JUMPS = ("one jump", "two scales")
 _WHOLE = ("contour", "lattice")  # engines that compose whole losses, around a saddle
 
 Engine = Callable[[Parts, TiltPlan, Saddle], Curve]
@@ -115,7 +120,7 @@ class PairComposition:
         Raises:
             EpsilonTooLargeError: it exceeds what is computed.
         """
-        best = self._top_atom(log_delta)
+        best = moments.top_atom(self.parts, log_delta)
         if best is not None and best.width <= _GOOD_WIDTH * best.upper:
             return best
         if (kept := self._epsilon_from_built(log_delta)) is not None:
@@ -185,10 +190,10 @@ class PairComposition:
             kept = self._keep(method, curve, saddle, epsilon, found.estimate, found.slope)
             tried.append((_relative_width(answer), kept))
             best = answer if best is None else Bounds.intersection(best, answer)
-            # a jump's delta falls steeply: this much of it is next to nothing of epsilon
-            enough = method == "one jump" and best.width <= 1e-4 * best.upper
             steepness = -found.slope * epsilon
-            if _is_good(best, method, steepness) or enough or best.upper <= known:
+            # a jump's delta falls steeply: this much of it is next to nothing of epsilon
+            enough = _ENOUGH["two scales"] * max(steepness, 20.0) if method in _JUMPS else 0.0
+            if _is_good(best, method, steepness) or best.width <= enough * best.upper or best.upper <= known:
                 return best
         if tried:
             width, narrowest = min(tried, key=lambda one: one[0])
@@ -246,27 +251,6 @@ class PairComposition:
 
     # --- epsilon
 
-    def _top_atom(self, log_delta: float) -> Bounds | None:
-        """Certified epsilon where every release is Laplace and delta is below the mass of the top atoms.
-
-        A Laplace loss equals its supremum with positive probability. With p the probability that all
-        releases do, and s the sum of the suprema, delta(eps) >= p (1 - e^(eps - s)) and delta(s) = 0. So for
-        a delta far below p, epsilon lies in [s + log(1 - delta/p), s], no wider than about delta/p.
-        """
-        if any(pair.beta != 1.0 or math.isfinite(pair.cut) for pair, _ in self.parts):
-            return None
-        log_mass = 0.0
-        for pair, times in self.parts:
-            up, _, still = survivals(pair, pair.up)
-            log_mass += times * math.log((1.0 - pair.rate) * still + pair.rate * up)
-        share = log_delta - log_mass * (1.0 + 1e-12) + 1e-12
-        if share >= 0.0:
-            return None
-        total = sum(times * pair.supremum for pair, times in self.parts)
-        slack = 4.0 * UNIT_ROUNDOFF * total  # of the sum itself
-        lower = max(total + math.log1p(-math.exp(share)) - slack, 0.0)
-        return Bounds(lower, max(lower, total), total + slack, "top atom")
-
     def _closed_form_epsilon(self, log_delta: float) -> Bounds:
         curve = ClosedForm(self.parts[0][0])
         if curve.log_delta(0.0).upper <= log_delta:
@@ -316,6 +300,11 @@ class PairComposition:
         split: list[EpsilonSandwich] = []  # found with large losses apart: a lattice is no better
         if self._may_be_rare:
             yield "contour with rare event", partial(self._with_rare, contour.draw, log_delta)
+        if self._may_be_rare and several <= _MOST_ON_GRID:
+            if planned:
+                yield "two scales", partial(self._by_engine, _two_scales, saddle, log_delta)
+            yield "two scales", partial(self._with_rare, _two_scales, log_delta)
+        if self._may_be_rare:
             if several <= jump.MOST_KINDS:
                 yield "one jump", partial(self._with_jump, log_delta, split)
         patient: list[tuple[str, Callable[[], tuple[EpsilonSandwich, Curve]]]] = []
@@ -346,7 +335,8 @@ class PairComposition:
             best = (again, curve) if best is None or again.width < best[0].width else best
             found = best[0]
             well_placed = abs(found.estimate - saddle.epsilon) <= 0.25 * saddle.deviation
-            if well_placed or found.width <= _GOOD_WIDTH * found.upper:
+            good = _ENOUGH["two scales"] if engine is _two_scales else _GOOD_WIDTH
+            if well_placed or found.width <= good * found.upper:
                 break
             saddle = saddle_for_epsilon(self._plan, found.estimate)
         assert best is not None
@@ -372,7 +362,8 @@ class PairComposition:
             before = math.inf if best is None else best[0].width
             best = (again, curve) if best is None or again.width < before else best
             now = best[0].width
-            enough = _FAIR_WIDTH if engine is not _grid else 1e-4  # a grid is as fine as it can be
+            # a grid is as fine as it can be
+            enough = {_grid: 1e-4, _two_scales: _ENOUGH["two scales"]}.get(engine, _FAIR_WIDTH)
             if now <= enough * best[0].upper or (math.isfinite(before) and now > 0.5 * before):
                 break
             guess = best[0].estimate
@@ -428,6 +419,9 @@ class PairComposition:
         yield "contour", partial(contour.draw, self.parts, self._plan, saddle)
         if self._may_be_rare:
             yield "contour with rare event", partial(self._rare_curve, contour.draw, epsilon)
+            if several <= _MOST_ON_GRID:
+                yield "two scales", partial(_two_scales, self.parts, self._plan, saddle)
+                yield "two scales", partial(self._rare_curve, _two_scales, epsilon)
             if several <= jump.MOST_KINDS:
                 yield "one jump", partial(self._jump_curve, max(epsilon, 1e-14))
             if several <= _FEW and epsilon < _MOST_RARE_ON_GRID:
@@ -471,6 +465,10 @@ def _grid(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Curve:
     # the estimate is far better than the width; few releases are cheap, and get it to eight digits
     width = 1e-7 if sum(times for _, times in parts) < 20 else 5e-7
     return lattice.build(parts, plan, saddle, width * max(saddle.theta * saddle.epsilon, 1e-2))
+
+
+def _two_scales(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Curve:
+    return two_scales.build(parts, plan, saddle, 2e-6 * max(saddle.theta * saddle.epsilon, 1e-2))
 
 
 def _patient(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Curve:
