@@ -113,6 +113,33 @@ class Line:
             ledger=ledger,
         )
 
+    def log_deltas(self, first: float, spacing: float, count: int) -> tuple[Array, Array]:
+        """Certified log delta at epsilons first + k spacing, from below and from above; minus and plus infinity
+        where nothing is known. As `log_delta`, all of them by one matrix product.
+        """
+        epsilons = first + spacing * np.arange(count)
+        farthest = float(np.abs(epsilons).max())
+        kernel = 1.0 / (self.s * (1.0 + self.s))
+        wave = np.exp(self.exponent) * kernel
+        wave[0] *= 0.5
+        factor = self.step / math.pi
+        total = factor * characteristic(wave, -self.s.imag, first, spacing, count).real
+        size = np.abs(kernel)
+        own = np.abs(wave) * (16.0 + self.s.imag * farthest + np.abs(self.exponent)) * 4.0 * UNIT_ROUNDOFF
+        units = len(size) + power_units(count)
+        roundoff = factor * float((size * self.excess_roundoff + own).sum())
+        roundoff += units * UNIT_ROUNDOFF * factor * float(np.abs(wave).sum())
+        quadrature = factor * float((size * self.excess_quadrature).sum())
+        both = roundoff + quadrature + math.exp(min(self.log_truncation, 700.0))
+        base = self.log_phi - self.theta * epsilons
+        aliasing = np.array([self._aliasing(float(e), float(b)) for e, b in zip(epsilons, base, strict=True)])
+        base_error = 4.0 * UNIT_ROUNDOFF * (abs(self.log_phi) + self.theta * farthest)
+        low, high = total - both - aliasing, total + both
+        with np.errstate(divide="ignore", invalid="ignore"):
+            lower = np.where(low > 0.0, base - base_error + np.log(np.maximum(low, 1e-300)), -np.inf)
+            upper = np.where(high > 0.0, base + base_error + np.log(np.maximum(high, 1e-300)), np.inf)
+        return lower, upper
+
     def _aliasing(self, epsilon: float, base: float) -> float:
         """Sum of the terms j != 0 of (2), relative to e^base."""
         window = 2.0 * math.pi / self.step

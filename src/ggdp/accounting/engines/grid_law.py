@@ -206,11 +206,14 @@ class GridCurve:
         """A law above values that may be off by more than the small masses between them.
 
         A convex curve that is nowhere above the points raised by their errors is not above their lower convex
-        hull either. The hull begins at 1 for x = 0 and is constant beyond the last point.
+        hull either, nor above chords between any of them. The hull begins at 1 for x = 0 and is constant
+        beyond the last point. delta falls, and delta - (1 - x) rises, with x.
         """
         left, right = self.left.value + self.left.error, self.right.value + self.right.error
+        right = np.minimum.accumulate(right)
         left[-1] = right[0] + math.expm1(self.t_turn)
-        mass = self._hull_masses(left, np.append(right, right[-1]))
+        left = np.minimum.accumulate(left[::-1])[::-1].copy()
+        mass = self._hull_masses(left, np.append(right, right[-1]), 3 * _MOST_ROUNDS)
         if mass is None:
             raise CannotCertifyError("no hull above the curve")
         mass, infinite = mass[:-1] * (1.0 + 64.0 * UNIT_ROUNDOFF), float(right[-1])
@@ -358,14 +361,15 @@ class GridCurve:
         line[-3:-1] = far, near
         return np.asarray(line, dtype=float)
 
-    def _hull_masses(self, left: Array, right: Array) -> Array | None:
+    def _hull_masses(self, left: Array, right: Array, rounds: int = 0) -> Array | None:
         """Masses of the lower convex hull of the points, which goes on as its first and last chord.
 
         A point above the chord of its neighbours is no corner of the hull. All such points are dropped at
         once, until none is left. The first chords, which may pass over thousands of points, are found before
         that: the hull goes from a corner to the point to which the chord is flattest. A slope times its
         place is subtracted from the next one before it is multiplied by the small step between the places:
-        rounding is then relative to the curve.
+        rounding is then relative to the curve. Where a number of rounds is given, masses that are negative
+        after them are left out: that raises the curve.
         """
         size, turn = self.turn + len(right), self.turn
         values = np.concatenate([left, right])  # the turn twice, once in either form
@@ -377,7 +381,7 @@ class GridCurve:
             slopes = (left[here + 1 :] - left[here]) / away
             corners.append(turn - int(np.argmin(slopes[::-1])))
         kept = np.concatenate([corners[:-1], np.arange(corners[-1], size)])
-        for _ in range(_MOST_ROUNDS):
+        for count in range(rounds or _MOST_ROUNDS):
             place = int(np.searchsorted(kept, turn))
             step = np.diff(np.concatenate([values[kept[: place + 1]], values[kept[place:] + 1]]))
             step = np.delete(step, place)
@@ -389,7 +393,8 @@ class GridCurve:
             if not np.all(np.isfinite(mass)) or mass[place - 1] < 0.0:
                 return None
             drop = mass < 0.0
-            if not drop.any():
+            if not drop.any() or count + 1 == rounds:
+                mass = np.maximum(mass, 0.0)
                 masses = np.zeros(size)
                 masses[kept[1:-1]] = mass
                 return masses

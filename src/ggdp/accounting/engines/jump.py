@@ -33,9 +33,10 @@ from ggdp.accounting.bounds import ErrorLedger
 from ggdp.accounting.engines import contour, moments
 from ggdp.accounting.engines.bulk import Bulk, Jump, Sum, Window, bounded_exp, law_below, log_of
 from ggdp.accounting.engines.curve import Curve, LogDelta
-from ggdp.accounting.engines.grid_law import discretize
+from ggdp.accounting.engines.grid_law import GridLaw, discretize
 from ggdp.accounting.engines.lattice import log_sum
 from ggdp.accounting.engines.tilt import Parts, TiltPlan, saddle_for_epsilon
+from ggdp.accounting.engines.two_scales import BulkSum, Split
 from ggdp.errors import CannotCertifyError
 from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.hockey_stick import log_masses, thresholds
@@ -52,6 +53,7 @@ MOST_POINTS = 2**20
 MOST_KINDS = 40  # of release of which jumps are bounded
 _MOST_SPLIT = 12  # of which they are split off: each takes its own transform, and more take five seconds
 MOST_KNOTS, FEWEST_KNOTS = 12_000, 2000  # at which jumps are asked for their delta, in all, and of one kind
+_FEWEST_SUMS, _MOST_SUMS = 1500, 16_000  # points of a grid of sums of bulks that are drawn
 _MINOR = 18.0  # log of how much smaller the jumps of a kind are that are only bounded
 _FEW = 3  # kinds up to which plans are fine
 _CELLS = 400  # of a bound on the moment generating function of a jump
@@ -252,14 +254,16 @@ def build(
     tolerance: float,
     most_points: int = MOST_POINTS,
     least: float = 0.0,
+    drawn: bool = False,
 ) -> OneJump:
     """Split for questions near one epsilon, so finely that epsilon's relative width is about `tolerance`, if
-    `most_points` are enough for that. Jumps begin at a share of epsilon no less than `least`.
+    `most_points` are enough for that. Jumps begin at a share of epsilon no less than `least`. The sum of the
+    bulks is composed by transforms, or `drawn` by contours, which suits very many releases.
 
     Raises:
         CannotCertifyError: two jumps are not negligible wherever they begin, or D_0 cannot be had.
     """
-    if len(parts) > _MOST_SPLIT:
+    if len(parts) > (MOST_KINDS if drawn else _MOST_SPLIT):
         raise CannotCertifyError("jumps are split off few kinds of release")
     times = plan.times
     with np.errstate(divide="ignore"):
@@ -284,22 +288,19 @@ def build(
     releases = math.log(float(times.sum()))
     negligible = math.exp(min(max(log_delta + _NO_MATTER - unit - releases, -690.0), 0.0))
     most = most_points / (1 if len(parts) == 1 else 8)  # several kinds cost as many transforms
+    grids: _Drawn | _Composed = _Composed(bulks, jumps, lows, highs, window, negligible)
+    if drawn:
+        grids = _Drawn.of(parts, jumps, window.tilt, log_delta)
+        spacing, most = grids.whole.width / _FEWEST_SUMS, _MOST_SUMS
     while True:
-        laws = [
-            (discretize(pair, spacing, low, high, negligible), count)
-            for (pair, count), low, high in zip(bulks, lows, highs, strict=True)
-        ]
-        above = Bulk.of(laws, window, less)
+        above = grids.above(spacing, less)
         shares = [
             math.log(parts[index][1]) + over.log_at_most(jump, epsilon)
             for (index, jump), over in zip(known, above, strict=True)
         ]
         enough = max(*shares, none(epsilon)[1]) - _MINOR
         large = [index for index, share in zip(less, shares, strict=True) if share > enough]
-        below = {}
-        if large:
-            under = [(law_below(law, jump), count) for (law, count), jump in zip(laws, jumps, strict=True)]
-            below = dict(zip(large, Bulk.of(under, window, large), strict=True))
+        below = dict(zip(large, grids.below(large), strict=True)) if large else {}
         knots = max(MOST_KNOTS // max(len(large), 1), FEWEST_KNOTS)
         kinds = [
             _Beside(jump, parts[index][1], over, below.get(index), -rare, knots if index in below else 0)
@@ -314,6 +315,88 @@ def build(
             return found
         finer = min(max(0.7 * wanted / here.ledger.discretization, 1.0 / 32.0), 0.25)
         spacing *= max(finer, size / most)
+
+
+@dataclass
+class _Composed:
+    """Laws of all bulks but one on a grid, composed by transforms."""
+
+    bulks: Parts
+    jumps: Sequence[Jump | None]
+    lows: Sequence[float]
+    highs: Sequence[float]
+    window: Window
+    negligible: float
+    laws: Sequence[tuple[GridLaw, int]] = ()
+
+    def above(self, spacing: float, less: Sequence[int]) -> list[Bulk]:
+        """The laws above, once for each kind that is one short."""
+        self.laws = [
+            (discretize(pair, spacing, low, high, self.negligible), count)
+            for (pair, count), low, high in zip(self.bulks, self.lows, self.highs, strict=True)
+        ]
+        return Bulk.of(self.laws, self.window, less)
+
+    def below(self, less: Sequence[int]) -> list[Bulk | None]:
+        """The laws below on the same grid."""
+        under = [(law_below(law, jump), count) for (law, count), jump in zip(self.laws, self.jumps, strict=True)]
+        return list(Bulk.of(under, self.window, less))
+
+
+@dataclass
+class _Drawn:
+    """The same from two contours: all bulks, normalised, dominate all but one; and they dominate what is left
+    when one of every kind that jumps is taken away.
+    """
+
+    whole: BulkSum
+    fewer: BulkSum | None
+    splits: Sequence[Split]
+    spacing: float = 0.0
+
+    @staticmethod
+    def of(parts: Parts, jumps: Sequence[Jump | None], tilt: float, log_delta: float) -> "_Drawn":
+        splits = [
+            Split.between(pair, -math.inf, math.inf if jump is None else jump.cut)
+            for (pair, _), jump in zip(parts, jumps, strict=True)
+        ]
+        counts = [(split, count) for split, (_, count) in zip(splits, parts, strict=True)]
+        fewer = [
+            (split, count - (jump is not None)) for (split, count), jump in zip(counts, jumps, strict=True)
+        ]
+        left = [(split, count) for split, count in fewer if count]
+        theta = max(tilt, 1e-3)
+        whole = BulkSum.of(counts, theta, log_delta)
+        return _Drawn(whole, BulkSum.of(left, theta, log_delta) if left else None, splits)
+
+    def above(self, spacing: float, less: Sequence[int]) -> list[Bulk]:
+        """The law above on a grid, beside a jump of each of the kinds."""
+        self.spacing = spacing
+        law = self.whole.on_grid(spacing).hull_above()
+        return [self._beside(law, index, 1.0) for index in less]
+
+    def below(self, less: Sequence[int]) -> list[Bulk | None]:
+        """The law below, likewise; None where the grid is too coarse for one."""
+        law = None if self.fewer is None else self.fewer.on_grid(self.spacing).dominated()
+        return [None if law is None else self._beside(law, index, -1.0) for index in less]
+
+    def _beside(self, law: GridLaw, index: int, side: float) -> Bulk:
+        split, doubt = self.splits[index], self.whole.doubt
+        log_mass = self.whole.log_mass - split.log_mass + side * doubt
+        shift = self.whole.shift - split.atom + side * doubt
+        infinite = math.log(law.infinite) if law.infinite > 0.0 else -math.inf
+        size = float(np.abs(law.loss[[0, -1]]).max()) + abs(shift)
+        return Bulk(
+            loss=law.loss + shift,
+            share=law.mass,
+            tilt=0.0,
+            log_phi=log_mass,
+            entry_error=0.0,
+            alias=0.0,
+            log_right=infinite + log_mass,
+            log_left=-math.inf,
+            slip=16.0 * UNIT_ROUNDOFF * size,
+        )
 
 
 def _chosen_jumps(

@@ -42,7 +42,7 @@ _ENOUGH = {  # no other does better
     "one jump": 5e-6,
     "two scales": 5e-6,
 }
-_MOST_STEEP = 5.0
+_MOST_STEEP = 25.0
 _SUPREMUM_ERROR = 1e-14  # relative rounding error of a sum of largest losses
 _MANY = 12  # different parts beyond which each attempt takes a second or so, and fewer are made
 _FEW = 6  # different parts of which a rare event is split off on a grid: more take five seconds
@@ -382,6 +382,17 @@ class PairComposition:
                 if again.width <= _ENOUGH["one jump"] * again.upper < math.inf:
                     into.append(again)
                     return again, line
+        best: tuple[EpsilonSandwich, Curve] | None = None
+        with suppress(ArithmeticError):
+            for turn in range(2):
+                curve = jump.build(self.parts, self._plan, guess, _FAIR_WIDTH, least=least, drawn=True)
+                found = crossing(curve, log_delta, guess, 0.1 * guess, 1e-5 if turn == 0 else 1e-9)
+                best, guess = (found, curve), found.estimate
+                if found.width <= _ENOUGH["one jump"] * found.upper or not found.width <= 1e-3 * found.upper:
+                    break
+        if best is not None and best[0].width <= 1e-4 * best[0].upper:  # a grid of all bulks is no finer
+            into.append(best[0])
+            return best
         # where no jump decides, the plan is good, and the bulk of very many releases needs a fine grid
         for most_points in (2**17, jump.MOST_POINTS) if least else (2**12, 2**12, jump.MOST_POINTS):
             curve = jump.build(self.parts, self._plan, guess, _FAIR_WIDTH, most_points, least)
@@ -389,6 +400,8 @@ class PairComposition:
             if found.width <= _FAIR_WIDTH * found.upper < math.inf:
                 break
             guess = found.estimate
+        if best is not None and best[0].width < found.width:
+            found, curve = best
         if len(self.parts) == 1 or found.width <= 1e-3 * found.upper:
             into.append(found)
         return found, curve

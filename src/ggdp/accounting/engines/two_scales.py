@@ -57,9 +57,12 @@ _DEPTH = 36.0  # log of 1 / what is left out of the sum of the bulks
 _UNLIKELY = -34.0  # log of the share of more than k jumps
 _NARROW = 0.2  # deviation of the bulks, in cells, up to which they say nothing below
 _STEPS = np.geomspace(0.3, 3e4, 24)  # of a tilt, in deviations
+_LOST = 0.3  # relative error that no finer grid makes good
+_STRAY = 1e-20  # mass of far losses that may be left out of a bound
+_FURTHER = np.array([1.0, 3.0, 10.0, 30.0, 100.0])  # such losses against those of jumps
 _NO_JUMPS = 1e-15  # of delta: chance of a jump up to which there is none
 _LEFT = 4  # points before the atom of a release without jumps there
-_MOST_BULK_POINTS = 6000  # at which the sum of the bulks is asked for
+_MOST_BULK_POINTS = 20_000  # at which the sum of the bulks is asked for
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,11 @@ class Split:
     def at(pair: ShiftPair, below: float, above: float) -> "Split":
         """Jumps are losses less than the first number or more than the second."""
         low, high = (float(v) for v in thresholds(pair.whole, np.array([below, above]))[0])
+        return Split.between(pair, low, high)
+
+    @staticmethod
+    def between(pair: ShiftPair, low: float, high: float) -> "Split":
+        """Jumps are noise before the first number or beyond the second."""
         masses = [np.array([-np.inf, -np.inf, 0.0])]
         if math.isfinite(high):
             masses.append(np.array(log_masses(pair.whole, np.array([high]))).ravel())
@@ -177,7 +185,8 @@ class BulkSum:
         log_mass: log of the mass of all of them under P.
         doubt: no less than the error of either.
         right: a tilt, and no less than log of the moment generating function of the restricted laws there.
-        left: the same for the reversed laws.
+        left: the same for the reversed laws, of which a little may be left out:
+        log_stray: log of a bound on its mass.
         last: a loss beyond which next to nothing lies.
         first: a loss before which next to nothing lies, tilted.
         deviation: of the sum, roughly.
@@ -191,6 +200,7 @@ class BulkSum:
     left: tuple[float, float]
     last: float
     first: float
+    log_stray: float
     deviation: float
 
     @staticmethod
@@ -204,7 +214,7 @@ class BulkSum:
         deviation = math.sqrt(plan.cumulants(theta).curvature)
         middle = saddle_for_epsilon(plan, shift)
         line = contour.draw(bulks, plan, middle if middle.theta > theta else saddle_at(plan, theta))
-        reverse = tuple((_reversed(pair), times) for pair, times in bulks)
+        reverse, stray = _reversed(splits)
         right, last = _chernoff(bulks, plan, theta, 0.0, deviation, log_mass + log_delta)
         left, first = _chernoff(reverse, TiltPlan.of(reverse), 0.0, 1.0 + theta, deviation, log_mass - shift)
         return BulkSum(
@@ -216,50 +226,48 @@ class BulkSum:
             left=left,
             last=last - shift,
             first=-first - shift * left[0] / (left[0] + 1.0 + theta),
+            log_stray=math.log(stray) - log_mass + shift + 1e-9 if stray > 0.0 else -math.inf,
             deviation=deviation,
         )
+
+    @property
+    def width(self) -> float:
+        """From the first loss that matters to the last."""
+        return self.last - self.first
 
     def on_grid(self, spacing: float) -> GridCurve:
         """The curve at the multiples of the spacing."""
         first, last = min(math.floor(self.first / spacing), -_LEFT), max(math.ceil(self.last / spacing), 8)
         if last - first > _MOST_BULK_POINTS:
             raise CannotCertifyError("the sum of the bulks is too wide for the grid")
-        left = self._side(np.arange(first, 1) * spacing, is_far=True)
-        right = self._side(np.arange(last + 1) * spacing, is_far=False)
+        left, right = (self._side(begin, end, spacing) for begin, end in ((first, 0), (0, last)))
         left.value[-1], left.error[-1] = right.value[0], right.error[0]
         return GridCurve(None, 0.0, first, spacing, -first, 0.0, False, left, right)
 
-    def _side(self, places: Array, is_far: bool) -> HockeyStick:
+    def _side(self, first: int, last: int, spacing: float) -> HockeyStick:
         """delta(t) - (1 - e^t) where t <= 0, or delta(t) where t >= 0, of the normalised bulks."""
+        places = np.arange(first, last + 1) * spacing
+        is_far = last == 0
         theta, log_phi = self.left if is_far else self.right
         # the far side is e^t times delta at -t of the reversed laws, whose losses and masses are log(p/q) off
         off = places - self.log_mass + self.shift if is_far else np.full_like(places, -self.log_mass)
         away = np.abs(places) + (-self.shift if is_far else self.shift)
         slack = (2.0 + theta) * self.doubt + 1e-9
         log_bound = log_phi - theta * away + off + moments.log_chernoff_constant(theta) + slack
-        bounds = np.exp(np.minimum(log_bound, 600.0))
-        value, error, slopes = np.empty((3, len(places)))
-        for index, (place, bound) in enumerate(zip(places, bounds, strict=True)):
-            low, high, slope = self._ends(float(place))
-            left_out = -math.expm1(place) if is_far else 0.0
-            low, high = low - left_out - 4.0 * UNIT_ROUNDOFF * left_out, high - left_out * (1.0 - 4.0 * UNIT_ROUNDOFF)
-            high = max(min(high, bound), 0.0)
-            low = min(max(low, 0.0), high)
-            value[index], error[index] = 0.5 * (low + high), 0.5 * (high - low) * (1.0 + 1e-12) + 1e-300
-            slopes[index] = slope
-        return HockeyStick(value, error, slopes)
-
-    def _ends(self, t: float) -> tuple[float, float, float]:
-        """delta of the normalised bulks at t, from below and from above, and minus its slope, roughly."""
-        slip = self.doubt + 4.0 * UNIT_ROUNDOFF * (abs(t) + abs(self.shift))
-        try:
-            low, high = (self.line.log_delta(t + self.shift + side * slip) for side in (1.0, -1.0))
-        except CannotCertifyError:
-            return 0.0, math.inf, 0.0
-        bottom, top = low.lower - self.log_mass - slip, high.upper - self.log_mass + slip
-        if not top < 600.0:
-            return 0.0, math.inf, 0.0
-        return math.exp(bottom), math.exp(top), -low.slope * math.exp(low.estimate - self.log_mass)
+        if is_far:
+            log_bound = np.logaddexp(log_bound, self.log_stray + places + slack)
+        slip = self.doubt + 4.0 * UNIT_ROUNDOFF * (float(np.abs(places).max()) + abs(self.shift))
+        start, count = first * spacing + self.shift, len(places)
+        lower, _ = self.line.log_deltas(start + slip, spacing, count)
+        _, upper = self.line.log_deltas(start - slip, spacing, count)
+        left_out = -np.expm1(places) if is_far else np.zeros(count)
+        rounding = 4.0 * UNIT_ROUNDOFF * left_out
+        low = np.exp(np.minimum(lower - self.log_mass - slip, 600.0)) - left_out - rounding
+        high = np.exp(np.minimum(upper - self.log_mass + slip, 600.0)) - left_out + rounding
+        high = np.maximum(np.minimum(high, np.exp(np.minimum(log_bound, 600.0))), 0.0)
+        low = np.clip(low, 0.0, high)
+        error = 0.5 * (high - low) * (1.0 + 1e-12) + 1e-300
+        return HockeyStick(0.5 * (low + high), error, np.zeros(count))
 
 
 def _chernoff(
@@ -280,9 +288,25 @@ def _chernoff(
     raise CannotCertifyError("no tilt bounds the sum of the bulks")
 
 
-def _reversed(pair: ShiftPair) -> ShiftPair:
-    """A restricted pair with its two laws exchanged."""
-    return replace(pair.reverse, cut=-pair.floor, floor=-pair.cut)
+def _reversed(splits: "list[tuple[Split, int]]") -> tuple[Parts, float]:
+    """The bulks with their two laws exchanged, and a bound on the mass of all that is left out of them.
+
+    Losses that fall without bound, and hardly ever do, would make every moment generating function useless.
+    """
+    found, stray = [], 0.0
+    for split, times in splits:
+        pair = split.bulk
+        low = pair.floor
+        if not math.isfinite(low) and math.isfinite(pair.cut):
+            places = thresholds(pair.whole, -pair.supremum * _FURTHER)[0]
+            places = places[np.isfinite(places)]
+            log_q, _, slip = log_masses(pair.whole.reverse, -places)
+            masses = times * np.exp(log_q + slip) * (1.0 + 1e-9)
+            if (masses < _STRAY).any():
+                nearest = int(np.argmax(masses < _STRAY))
+                low, stray = float(places[nearest]), stray + float(masses[nearest])
+        found.append((replace(pair.reverse, cut=-low, floor=-pair.cut), times))
+    return tuple(found), stray
 
 
 @dataclass(frozen=True)
@@ -342,13 +366,14 @@ def build(parts: Parts, plan: TiltPlan, saddle: Saddle, tolerance: float) -> Lat
     for _ in range(_ROUNDS):
         try:
             found = _on_grid(parts, plan, spans, saddle, window, spacing)
-            width = found.log_delta(saddle.epsilon).ledger.discretization
+            ledger = found.log_delta(saddle.epsilon).ledger
         except CannotCertifyError:
             if best is None:
                 raise
             return best
-        best = found
-        if width <= tolerance or spacing <= finest:
+        best, width = found, ledger.discretization
+        lost = max(ledger.roundoff, ledger.truncation) > _LOST
+        if lost or width <= tolerance or spacing <= finest:
             break
         finer = 0.8 * math.sqrt(tolerance / width) if math.isfinite(width) else 0.25
         spacing = max(finest, spacing * min(max(finer, 0.02), 0.5))
