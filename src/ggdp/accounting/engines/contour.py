@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggdp.accounting.bounds import ErrorLedger
-from ggdp.accounting.engines.curve import LogDelta
+from ggdp.accounting.engines.curve import CLOCK, LogDelta
 from ggdp.accounting.engines.cut_off import (
     MANY,
     PLANNING_ERROR,
@@ -97,7 +97,7 @@ class Line:
         ) * UNIT_ROUNDOFF * factor * float(np.abs(wave).sum())
         quadrature = factor * float((size * self.excess_quadrature).sum())
         truncation = math.exp(min(self.log_truncation, 700.0))
-        aliasing = self._aliasing(epsilon, base)
+        aliasing = float(self._aliasing(np.array(epsilon), np.array(base)))
         # base itself, K(theta) - theta eps, is a difference of possibly large numbers
         base_error = 4.0 * UNIT_ROUNDOFF * (abs(self.log_phi) + abs(self.theta * epsilon))
         both = roundoff + quadrature + truncation
@@ -132,7 +132,7 @@ class Line:
         quadrature = factor * float((size * self.excess_quadrature).sum())
         both = roundoff + quadrature + math.exp(min(self.log_truncation, 700.0))
         base = self.log_phi - self.theta * epsilons
-        aliasing = np.array([self._aliasing(float(e), float(b)) for e, b in zip(epsilons, base, strict=True)])
+        aliasing = self._aliasing(epsilons, base)
         base_error = 4.0 * UNIT_ROUNDOFF * (abs(self.log_phi) + self.theta * farthest)
         low, high = total - both - aliasing, total + both
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -140,7 +140,7 @@ class Line:
             upper = np.where(high > 0.0, base + base_error + np.log(np.maximum(high, 1e-300)), np.inf)
         return lower, upper
 
-    def _aliasing(self, epsilon: float, base: float) -> float:
+    def _aliasing(self, epsilon: Array, base: Array) -> Array:
         """Sum of the terms j != 0 of (2), relative to e^base."""
         window = 2.0 * math.pi / self.step
         theta_2, log_phi_2 = self.chernoff
@@ -156,6 +156,7 @@ def draw(parts: Parts, plan: TiltPlan, saddle: Saddle, effort: float = 1.0) -> L
     Raises:
         CannotCertifyError: phi falls too slowly here for the line to be cut off at a reasonable length.
     """
+    CLOCK.check()
     theta = saddle.theta
     log_phis = plan.log_phis(theta)
     relative = saddle.log_delta - (float(plan.times @ log_phis) - theta * saddle.epsilon)
@@ -254,8 +255,8 @@ def _window(plan: TiltPlan, saddle: Saddle) -> tuple[float, float]:
     return max(best, -allowed / theta, 4.0 * saddle.deviation), best_tilt
 
 
-def _geometric(log_first: float, log_ratio: float) -> float:
+def _geometric(log_first: Array, log_ratio: float) -> Array:
     """Sum of first * ratio^-j over j >= 0."""
-    if log_first > 0.0 or log_ratio < 1e-3:
-        return math.inf
-    return math.exp(log_first) / -math.expm1(-log_ratio)
+    if log_ratio < 1e-3:
+        return np.full_like(log_first, np.inf)
+    return np.where(log_first > 0.0, np.inf, np.exp(np.minimum(log_first, 0.0)) / -math.expm1(-log_ratio))

@@ -7,6 +7,10 @@ very point that is returned.
 """
 
 import math
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,6 +25,38 @@ from ggdp.privacy_loss.shift_pair import ShiftPair
 
 MOST_EPSILON = 2000.0
 """The largest epsilon that is computed where there is no closed form."""
+
+
+class Clock(threading.local):
+    """The time that one question may take: engines look at it before every large piece of work.
+
+    Without it the hardest questions would take half a minute. What has been certified until then is the
+    answer, so a slower machine may give wider bounds, and never wrong ones.
+    """
+
+    until = math.inf
+
+    @contextmanager
+    def running(self, seconds: float) -> Iterator[None]:
+        """Give the work inside at most so many seconds of this thread's time, and no more than is left."""
+        before = self.until
+        self.until = min(before, time.thread_time() + seconds)
+        try:
+            yield
+        finally:
+            self.until = before
+
+    def check(self) -> None:
+        """Look at the time.
+
+        Raises:
+            CannotCertifyError: none is left.
+        """
+        if time.thread_time() > self.until:
+            raise CannotCertifyError("the time that one question may take is spent")
+
+
+CLOCK = Clock()
 
 
 def too_large(at_least: float, about: float | None = None) -> EpsilonTooLargeError:

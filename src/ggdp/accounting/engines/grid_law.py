@@ -26,6 +26,7 @@ from functools import cached_property
 
 import numpy as np
 
+from ggdp.accounting.engines.curve import CLOCK
 from ggdp.errors import CannotCertifyError
 from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.hockey_stick import HockeyStick, Mask, far_side, hockey_stick
@@ -100,6 +101,7 @@ def discretize(pair: ShiftPair, spacing: float, low: float, high: float, negligi
 
 def law_above(curve: "GridCurve", negligible: float) -> GridLaw:
     """Join a curve at the points of its grid; `negligible` as in `discretize`."""
+    CLOCK.check()
     errors = np.concatenate([curve.left.error, curve.right.error])
     values = np.concatenate([curve.left.value, curve.right.value])
     shown = values > _SMALLEST
@@ -254,6 +256,7 @@ class GridCurve:
         """The law below, on a grid of its own: most of the mass may lie within one cell, and is worth
         something only where a grid point lies at its mean.
         """
+        CLOCK.check()
         if self.pair is None:
             return self._hull_law()
         ends = self.t_turn + (np.array([0, len(self.right.value) - 1]) - [self.turn, 0]) * self.spacing

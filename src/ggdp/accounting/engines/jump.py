@@ -32,7 +32,7 @@ import numpy as np
 from ggdp.accounting.bounds import ErrorLedger
 from ggdp.accounting.engines import contour, moments
 from ggdp.accounting.engines.bulk import Bulk, Jump, Sum, Window, bounded_exp, law_below, log_of
-from ggdp.accounting.engines.curve import Curve, LogDelta
+from ggdp.accounting.engines.curve import CLOCK, Curve, LogDelta
 from ggdp.accounting.engines.grid_law import GridLaw, discretize
 from ggdp.accounting.engines.lattice import log_sum
 from ggdp.accounting.engines.tilt import Parts, TiltPlan, saddle_for_epsilon
@@ -293,6 +293,7 @@ def build(
         grids = _Drawn.of(parts, jumps, window.tilt, log_delta)
         spacing, most = grids.whole.width / _FEWEST_SUMS, _MOST_SUMS
     while True:
+        CLOCK.check()
         above = grids.above(spacing, less)
         shares = [
             math.log(parts[index][1]) + over.log_at_most(jump, epsilon)

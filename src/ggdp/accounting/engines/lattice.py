@@ -42,7 +42,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggdp.accounting.bounds import ErrorLedger
-from ggdp.accounting.engines.curve import LogDelta
+from ggdp.accounting.engines.curve import CLOCK, LogDelta
 from ggdp.accounting.engines.grid_law import GridLaw, discretize
 from ggdp.accounting.engines.tilt import Parts, Saddle, TiltPlan
 from ggdp.errors import CannotCertifyError
@@ -284,6 +284,7 @@ def tilted_sums(laws: Laws, theta: float, size: int, less: Sequence[int]) -> lis
     kept: dict[int, tuple[Complex, Array, float]] = {}
     with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
         for index, (law, times) in enumerate(laws):
+            CLOCK.check()
             exponent = law.log_mass + theta * law.loss
             log_one = log_sum(exponent)
             places = np.arange(len(exponent)) % size

@@ -17,6 +17,7 @@ import numpy as np
 from ggdp.accounting.bounds import Bounds, ErrorLedger
 from ggdp.accounting.engines import contour, jump, lattice, moments, rare, two_scales
 from ggdp.accounting.engines.curve import (
+    CLOCK,
     MOST_EPSILON,
     ClosedForm,
     Curve,
@@ -49,6 +50,7 @@ _FEW = 6  # different parts of which a rare event is split off on a grid: more t
 _MOST_ON_GRID = 60  # different parts that are put on a grid
 _MOST_RARE = 100  # different parts of which a rare event is split off, or a line drawn twice
 _MOST_RARE_ON_GRID = 600.0  # epsilon up to which a rare event is split off on a grid
+_SECONDS = 3.2  # of a thread's time that the engines may take for one question
 _LEAST_DELTA = 5e-324  # a positive delta never becomes an upper bound of zero
 _KEPT = 6  # curves that are kept for further questions
 _HOME = 0.1  # of a curve's reach
@@ -120,6 +122,10 @@ class PairComposition:
         Raises:
             EpsilonTooLargeError: it exceeds what is computed.
         """
+        with CLOCK.running(_SECONDS):
+            return self._epsilon(log_delta)
+
+    def _epsilon(self, log_delta: float) -> Bounds:
         best = moments.top_atom(self.parts, log_delta)
         if best is not None and best.width <= _GOOD_WIDTH * best.upper:
             return best
@@ -157,6 +163,10 @@ class PairComposition:
 
         Where it is certainly below `known`, what another direction costs at least, a rough answer is enough.
         """
+        with CLOCK.running(_SECONDS):
+            return self._delta(epsilon, known)
+
+    def _delta(self, epsilon: float, known: float) -> Bounds:
         if epsilon >= self._ceiling:
             return Bounds(0.0, 0.0, 0.0, "pure")
         if self._releases == 1:

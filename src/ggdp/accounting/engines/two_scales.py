@@ -264,7 +264,8 @@ class BulkSum:
         rounding = 4.0 * UNIT_ROUNDOFF * left_out
         low = np.exp(np.minimum(lower - self.log_mass - slip, 600.0)) - left_out - rounding
         high = np.exp(np.minimum(upper - self.log_mass + slip, 600.0)) - left_out + rounding
-        high = np.maximum(np.minimum(high, np.exp(np.minimum(log_bound, 600.0))), 0.0)
+        most = np.exp(np.minimum(places, 0.0))  # whatever the laws
+        high = np.maximum(np.minimum(high, np.minimum(np.exp(np.minimum(log_bound, 0.0)), most)), 0.0)
         low = np.clip(low, 0.0, high)
         error = 0.5 * (high - low) * (1.0 + 1e-12) + 1e-300
         return HockeyStick(0.5 * (low + high), error, np.zeros(count))
