@@ -3,8 +3,8 @@
 
     python benchmarks/accounting_grid.py --count 500 --seed 1 --out grid.json
 
-Per case: method, relative width of epsilon, the CPU time of the slowest of all questions asked about it (each is
-asked afresh, with nothing kept from the one before), and whether the answer can be true:
+Per case: method, relative width of epsilon, the CPU time of the slowest of all questions asked about it (each
+is asked afresh, with nothing kept from the one before), and whether the answer can be true:
 
 - no NaN, lower <= estimate <= upper;
 - twice the times never costs less: lower(times) <= upper(2 times);

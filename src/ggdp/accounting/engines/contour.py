@@ -114,10 +114,10 @@ class Line:
         )
 
     def log_deltas(self, first: float, spacing: float, count: int) -> tuple[Array, Array]:
-        """Certified log delta at epsilons first + k spacing, from below and from above; minus and plus infinity
-        where nothing is known. As `log_delta`, all of them by one matrix product.
+        """Certified log delta at epsilons first + k spacing, from below and from above; minus and plus
+        infinity where nothing is known. As `log_delta`, all of them by one matrix product.
         """
-        epsilons = first + spacing * np.arange(count)
+        epsilons = np.asarray(first + spacing * np.arange(count), dtype=np.float64)
         farthest = float(np.abs(epsilons).max())
         kernel = 1.0 / (self.s * (1.0 + self.s))
         wave = np.exp(self.exponent) * kernel
@@ -131,7 +131,7 @@ class Line:
         roundoff += units * UNIT_ROUNDOFF * factor * float(np.abs(wave).sum())
         quadrature = factor * float((size * self.excess_quadrature).sum())
         both = roundoff + quadrature + math.exp(min(self.log_truncation, 700.0))
-        base = self.log_phi - self.theta * epsilons
+        base: Array = np.asarray(self.log_phi - self.theta * epsilons, dtype=np.float64)
         aliasing = self._aliasing(epsilons, base)
         base_error = 4.0 * UNIT_ROUNDOFF * (abs(self.log_phi) + self.theta * farthest)
         low, high = total - both - aliasing, total + both

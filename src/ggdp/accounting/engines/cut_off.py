@@ -11,8 +11,8 @@ omega the integrand is at most prod |chi_i|^times_i / w^2, and |chi_i| is bounde
   f(w)), and |y'| = |f'| / (2 y) <= sqrt(E D^2 / 2).
 
 For small sampling rates the tilted loss has a narrow bulk and rare large values. These are kept apart: with
-m1 the mass of noise beyond a cut on either side, |chi| <= (1 - m1) |chi of the bulk| + m1, and only the bulk, whose
-deviation is small, is covered.
+m1 the mass of noise beyond a cut on either side, |chi| <= (1 - m1) |chi of the bulk| + m1, and only the bulk,
+whose deviation is small, is covered.
 
 Leaving a part out of the product is leaving its factor at 1, which is always a bound. Of many parts only
 those are covered that bring it down most, and on each stretch of the line only as many as make it negligible.
@@ -106,7 +106,7 @@ def _telling(plan: TiltPlan, saddle: Saddle, enough: float) -> list[int]:
 
 
 def characteristic(
-    share: Array, loss: Array, first: float, step: float, count: int
+    share: Array | NDArray[np.complex128], loss: Array, first: float, step: float, count: int
 ) -> NDArray[np.complex128]:
     """sum of share * e^{i w loss} at w = first + k step, k = 0 ... count-1.
 

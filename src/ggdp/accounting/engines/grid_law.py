@@ -166,6 +166,7 @@ class GridCurve:
 
     @staticmethod
     def on(pair: ShiftPair, spacing: float, low: float, high: float) -> "GridCurve":
+        """The curve of a release on a grid that covers [low, high]."""
         low, high = max(low, pair.infimum), min(high, pair.supremum)
         ends = math.isfinite(pair.cut) and high == pair.supremum
         start = pair.infimum if pair.beta == 1.0 else 0.0
@@ -431,3 +432,21 @@ def _meeting(pair: ShiftPair, spacing: float) -> float:
         step = float((at_left - math.expm1(place) - at_right) / bottom)
         place = float(np.clip(place + math.log1p(max(step, -0.5)), -0.5 * h, 0.5 * h))
     return place + 1e-9 * abs(place)
+
+
+def law_below(law: GridLaw, log_mass: float = 0.0) -> GridLaw:
+    """The law below; where the grid is too coarse for one, the mass of the release alone, of which the
+    logarithm is given: it says next to nothing."""
+    if law.below is not None:
+        return law.below
+    return GridLaw(
+        origin=log_mass,  # P over Q is at least the mass under P
+        first=0,
+        spacing=law.spacing,
+        mass=np.array([math.exp(log_mass) * (1.0 - 1e-15)]),
+        infinite=0.0,
+        raised=0.0,
+        moved=0.0,
+        excess_mass=0.0,
+        excess_factor=0.0,
+    )

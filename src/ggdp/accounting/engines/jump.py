@@ -31,12 +31,10 @@ import numpy as np
 
 from ggdp.accounting.bounds import ErrorLedger
 from ggdp.accounting.engines import contour, moments
-from ggdp.accounting.engines.bulk import Bulk, Jump, Sum, Window, bounded_exp, law_below, log_of
+from ggdp.accounting.engines.bulk import Bulk, Composed, Drawn, Jump, Sum, Window, bounded_exp, log_of
 from ggdp.accounting.engines.curve import CLOCK, Curve, LogDelta
-from ggdp.accounting.engines.grid_law import GridLaw, discretize
 from ggdp.accounting.engines.lattice import log_sum
 from ggdp.accounting.engines.tilt import Parts, TiltPlan, saddle_for_epsilon
-from ggdp.accounting.engines.two_scales import BulkSum, Split
 from ggdp.errors import CannotCertifyError
 from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.hockey_stick import log_masses, thresholds
@@ -288,9 +286,9 @@ def build(
     releases = math.log(float(times.sum()))
     negligible = math.exp(min(max(log_delta + _NO_MATTER - unit - releases, -690.0), 0.0))
     most = most_points / (1 if len(parts) == 1 else 8)  # several kinds cost as many transforms
-    grids: _Drawn | _Composed = _Composed(bulks, jumps, lows, highs, window, negligible)
+    grids: Drawn | Composed = Composed(bulks, jumps, lows, highs, window, negligible)
     if drawn:
-        grids = _Drawn.of(parts, jumps, window.tilt, log_delta)
+        grids = Drawn.of(parts, jumps, window.tilt, log_delta)
         spacing, most = grids.whole.width / _FEWEST_SUMS, _MOST_SUMS
     while True:
         CLOCK.check()
@@ -316,88 +314,6 @@ def build(
             return found
         finer = min(max(0.7 * wanted / here.ledger.discretization, 1.0 / 32.0), 0.25)
         spacing *= max(finer, size / most)
-
-
-@dataclass
-class _Composed:
-    """Laws of all bulks but one on a grid, composed by transforms."""
-
-    bulks: Parts
-    jumps: Sequence[Jump | None]
-    lows: Sequence[float]
-    highs: Sequence[float]
-    window: Window
-    negligible: float
-    laws: Sequence[tuple[GridLaw, int]] = ()
-
-    def above(self, spacing: float, less: Sequence[int]) -> list[Bulk]:
-        """The laws above, once for each kind that is one short."""
-        self.laws = [
-            (discretize(pair, spacing, low, high, self.negligible), count)
-            for (pair, count), low, high in zip(self.bulks, self.lows, self.highs, strict=True)
-        ]
-        return Bulk.of(self.laws, self.window, less)
-
-    def below(self, less: Sequence[int]) -> list[Bulk | None]:
-        """The laws below on the same grid."""
-        under = [(law_below(law, jump), count) for (law, count), jump in zip(self.laws, self.jumps, strict=True)]
-        return list(Bulk.of(under, self.window, less))
-
-
-@dataclass
-class _Drawn:
-    """The same from two contours: all bulks, normalised, dominate all but one; and they dominate what is left
-    when one of every kind that jumps is taken away.
-    """
-
-    whole: BulkSum
-    fewer: BulkSum | None
-    splits: Sequence[Split]
-    spacing: float = 0.0
-
-    @staticmethod
-    def of(parts: Parts, jumps: Sequence[Jump | None], tilt: float, log_delta: float) -> "_Drawn":
-        splits = [
-            Split.between(pair, -math.inf, math.inf if jump is None else jump.cut)
-            for (pair, _), jump in zip(parts, jumps, strict=True)
-        ]
-        counts = [(split, count) for split, (_, count) in zip(splits, parts, strict=True)]
-        fewer = [
-            (split, count - (jump is not None)) for (split, count), jump in zip(counts, jumps, strict=True)
-        ]
-        left = [(split, count) for split, count in fewer if count]
-        theta = max(tilt, 1e-3)
-        whole = BulkSum.of(counts, theta, log_delta)
-        return _Drawn(whole, BulkSum.of(left, theta, log_delta) if left else None, splits)
-
-    def above(self, spacing: float, less: Sequence[int]) -> list[Bulk]:
-        """The law above on a grid, beside a jump of each of the kinds."""
-        self.spacing = spacing
-        law = self.whole.on_grid(spacing).hull_above()
-        return [self._beside(law, index, 1.0) for index in less]
-
-    def below(self, less: Sequence[int]) -> list[Bulk | None]:
-        """The law below, likewise; None where the grid is too coarse for one."""
-        law = None if self.fewer is None else self.fewer.on_grid(self.spacing).dominated()
-        return [None if law is None else self._beside(law, index, -1.0) for index in less]
-
-    def _beside(self, law: GridLaw, index: int, side: float) -> Bulk:
-        split, doubt = self.splits[index], self.whole.doubt
-        log_mass = self.whole.log_mass - split.log_mass + side * doubt
-        shift = self.whole.shift - split.atom + side * doubt
-        infinite = math.log(law.infinite) if law.infinite > 0.0 else -math.inf
-        size = float(np.abs(law.loss[[0, -1]]).max()) + abs(shift)
-        return Bulk(
-            loss=law.loss + shift,
-            share=law.mass,
-            tilt=0.0,
-            log_phi=log_mass,
-            entry_error=0.0,
-            alias=0.0,
-            log_right=infinite + log_mass,
-            log_left=-math.inf,
-            slip=16.0 * UNIT_ROUNDOFF * size,
-        )
 
 
 def _chosen_jumps(

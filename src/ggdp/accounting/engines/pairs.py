@@ -18,17 +18,17 @@ from ggdp.accounting.bounds import Bounds, ErrorLedger
 from ggdp.accounting.engines import contour, jump, lattice, moments, rare, two_scales
 from ggdp.accounting.engines.curve import (
     CLOCK,
+    LEAST_DELTA,
     MOST_EPSILON,
     ClosedForm,
     Curve,
     EpsilonSandwich,
-    LogDelta,
     crossing,
+    raised,
     too_large,
 )
 from ggdp.accounting.engines.tilt import Saddle, TiltPlan, saddle_for_epsilon, saddle_for_log_delta
 from ggdp.errors import CannotCertifyError
-from ggdp.numerics import UNIT_ROUNDOFF
 from ggdp.privacy_loss.dominating import Parts
 
 CLOSED_FORM = "closed form"
@@ -51,7 +51,6 @@ _MOST_ON_GRID = 60  # different parts that are put on a grid
 _MOST_RARE = 100  # different parts of which a rare event is split off, or a line drawn twice
 _MOST_RARE_ON_GRID = 600.0  # epsilon up to which a rare event is split off on a grid
 _SECONDS = 3.2  # of a thread's time that the engines may take for one question
-_LEAST_DELTA = 5e-324  # a positive delta never becomes an upper bound of zero
 _KEPT = 6  # curves that are kept for further questions
 _HOME = 0.1  # of a curve's reach
 _NEARLY = 1.5  # by how much the answers of a kept curve may be wider than where it was built
@@ -170,13 +169,13 @@ class PairComposition:
         if epsilon >= self._ceiling:
             return Bounds(0.0, 0.0, 0.0, "pure")
         if self._releases == 1:
-            return _delta_bounds(ClosedForm(self.parts[0][0]).log_delta(epsilon), CLOSED_FORM)
+            return ClosedForm(self.parts[0][0]).log_delta(epsilon).as_delta(CLOSED_FORM)
         for built in self._nearest(lambda built: abs(built.epsilon - epsilon) / built.reach):
             try:
                 found = built.curve.log_delta(epsilon)
             except ArithmeticError:
                 continue
-            answer = _delta_bounds(found, built.method)
+            answer = found.as_delta(built.method)
             is_best = built.is_at_home(epsilon) and _relative_width(answer) <= built.enough_delta
             if is_best or _is_good(answer, built.method, -found.slope * epsilon):
                 return answer
@@ -196,7 +195,7 @@ class PairComposition:
                 found = curve.log_delta(epsilon)
             except ArithmeticError:
                 continue
-            answer = _delta_bounds(found, method)
+            answer = found.as_delta(method)
             kept = self._keep(method, curve, saddle, epsilon, found.estimate, found.slope)
             tried.append((_relative_width(answer), kept))
             best = answer if best is None else Bounds.intersection(best, answer)
@@ -263,32 +262,17 @@ class PairComposition:
 
     def _closed_form_epsilon(self, log_delta: float) -> Bounds:
         curve = ClosedForm(self.parts[0][0])
-        if curve.log_delta(0.0).upper <= log_delta:
-            return Bounds(0.0, 0.0, 0.0, CLOSED_FORM)
-        start = curve.start(log_delta)
-        try:
-            found = crossing(curve, log_delta, start, 0.1 * start)
-            if math.isfinite(found.width):
-                self._keep(CLOSED_FORM, curve, None, found.estimate, log_delta, found.slope)
-                return self._as_bounds(found, CLOSED_FORM)
-        except ArithmeticError:
-            pass
-        # so large, or so close to the largest loss, that neighbouring doubles cannot be told apart: certified
-        # points on both sides
-        for share in (1e-12, 1e-9, 1e-6, 1e-3, 0.1):
-            low, high = start * (1.0 - share), min(start * (1.0 + share), self._ceiling)
-            if curve.log_delta(low).lower >= log_delta and (
-                high >= self._ceiling or curve.log_delta(high).upper <= log_delta
-            ):
-                return Bounds(low, start, high, CLOSED_FORM)
-        raise too_large(0.0, about=start)
+        found = curve.epsilon(log_delta, self._ceiling)
+        if found.slope < 0.0:
+            self._keep(CLOSED_FORM, curve, None, found.estimate, log_delta, found.slope)
+        return self._as_bounds(found, CLOSED_FORM)
 
     def _is_zero(self, log_delta: float) -> bool:
         """Whether delta at zero, the distance of the two laws in total variation, is certainly no larger."""
         plan = self._plan
         with np.errstate(divide="ignore"):
             singles = np.exp(plan.log_single_deltas(np.zeros(len(self.parts))))
-            rough = math.log(plan.times @ singles + _LEAST_DELTA)
+            rough = math.log(plan.times @ singles + LEAST_DELTA)
         if rough <= log_delta + 0.1 and moments.log_total_variation_above(self.parts) <= log_delta:
             return True
         at_zero = saddle_for_epsilon(plan, 0.0)
@@ -314,9 +298,8 @@ class PairComposition:
             if planned:
                 yield "two scales", partial(self._by_engine, _two_scales, saddle, log_delta)
             yield "two scales", partial(self._with_rare, _two_scales, log_delta)
-        if self._may_be_rare:
-            if several <= jump.MOST_KINDS:
-                yield "one jump", partial(self._with_jump, log_delta, split)
+        if self._may_be_rare and several <= jump.MOST_KINDS:
+            yield "one jump", partial(self._with_jump, log_delta, split)
         patient: list[tuple[str, Callable[[], tuple[EpsilonSandwich, Curve]]]] = []
         if planned and several <= _MOST_RARE:
             patient.append(("contour", partial(self._by_engine, _patient, saddle, log_delta)))
@@ -372,8 +355,8 @@ class PairComposition:
             before = math.inf if best is None else best[0].width
             best = (again, curve) if best is None or again.width < before else best
             now = best[0].width
-            # a grid is as fine as it can be
-            enough = {_grid: 1e-4, _two_scales: _ENOUGH["two scales"]}.get(engine, _FAIR_WIDTH)
+            enough = _ENOUGH["two scales"] if engine is _two_scales else _FAIR_WIDTH
+            enough = 1e-4 if engine is _grid else enough  # a grid is as fine as it can be
             if now <= enough * best[0].upper or (math.isfinite(before) and now > 0.5 * before):
                 break
             guess = best[0].estimate
@@ -393,6 +376,7 @@ class PairComposition:
                     into.append(again)
                     return again, line
         best: tuple[EpsilonSandwich, Curve] | None = None
+        curve: Curve
         with suppress(ArithmeticError):
             for turn in range(2):
                 curve = jump.build(self.parts, self._plan, guess, _FAIR_WIDTH, least=least, drawn=True)
@@ -461,6 +445,10 @@ class PairComposition:
             curve = jump.without_jump(self.parts, self._plan, epsilon, log_delta)
             if curve.log_delta(epsilon).ledger.truncation <= 1e-5:
                 return curve
+        with suppress(ArithmeticError):
+            split = jump.build(self.parts, self._plan, epsilon, _FAIR_WIDTH, drawn=True)
+            if split.log_delta(epsilon).ledger.discretization <= 1e-3:
+                return split
         return jump.build(self.parts, self._plan, epsilon, _FAIR_WIDTH)
 
     def _rare_curve(self, engine: Engine, epsilon: float) -> Curve:
@@ -479,7 +467,7 @@ class PairComposition:
     def _delta_by_moments(self, saddle: Saddle, epsilon: float) -> Bounds:
         log_upper = min(moments.log_total_variation_above(self.parts), 0.0)
         log_upper = min(log_upper, moments.log_delta_above(self.parts, self._plan, saddle.theta, epsilon))
-        upper = _raised(log_upper)
+        upper = raised(log_upper)
         lower = min(math.exp(moments.log_delta_below(self.parts, self._plan, epsilon)), upper)
         return Bounds(lower, min(max(math.exp(min(saddle.log_delta, 0.0)), lower), upper), upper, "moments")
 
@@ -506,15 +494,3 @@ def _is_good(found: Bounds, method: str, steepness: float = 1.0) -> bool:
     """Whether it is narrow enough; a steep delta, -d log(delta) / d log(eps), may be a few times wider."""
     enough = _ENOUGH.get(method, _FAIR_WIDTH) * min(max(steepness, 1.0), _MOST_STEEP)
     return found.width <= enough * found.upper < math.inf
-
-
-def _delta_bounds(found: LogDelta, method: str) -> Bounds:
-    upper = _raised(found.upper)
-    lower = min(math.exp(min(found.lower, 0.0)) * (1.0 - 4.0 * UNIT_ROUNDOFF), upper)
-    estimate = min(max(math.exp(min(found.estimate, 0.0)), lower), upper)
-    return Bounds(lower, estimate, upper, method, found.ledger)
-
-
-def _raised(log_delta: float) -> float:
-    """No less than the delta of that logarithm, and positive."""
-    return min(math.exp(min(log_delta, 0.0)) * (1.0 + 4.0 * UNIT_ROUNDOFF) + _LEAST_DELTA, 1.0)

@@ -7,18 +7,18 @@ small losses are put on the grid once, after they have been summed up.
 
 Split the noise of a release in two: its bulk, of mass p under P and q under Q, and the jumps on both sides.
 
-- Averaged, the bulk is one atom, of mass p and loss a = log(p/q): nothing is left to see but that there was no
+- Averaged, the bulk is one atom, of mass p and loss a = log(p/q): all there is to see is that there was no
   jump.
 - Normalised, the bulk is the pair (P restricted / p, Q restricted / q), whose losses are the bulk's less a.
 
 The release is the averaged one, followed by a draw from the normalised bulk whenever there was no jump.
 
 Above. Draw from the normalised bulk after a jump, too, and show the result. That shows no less, so n releases
-are dominated by n averaged ones and, independently of them, n normalised bulks. The grid of an averaged release
-begins at its atom, which is therefore not moved at all. The sum of the normalised bulks is one release more: its
-curve is known from the contour engine at every grid point, and is joined by chords like any other curve.
+are dominated by n averaged ones and, independently of them, n normalised bulks. The grid of an averaged
+release begins at its atom, which is therefore not moved at all. The sum of the normalised bulks is one release
+more: its curve is known from the contour engine at every grid point, and is joined by chords like any other.
 
-Below. With at most k jumps there are at least n - k bulks; show n - k of them, and the others' only as whether
+Below. With at most k jumps there are at least n - k bulks; show n - k of them, and of the others only whether
 there was a jump. So delta is at least that of n averaged releases and n - k normalised bulks, less what those
 outcomes contribute that have more than k jumps: with b the atom's part of an averaged release's moment
 generating function at theta > 0 and J that of its jumps,
@@ -26,8 +26,8 @@ generating function at theta > 0 and J that of its jumps,
     E[(1 - e^(eps - S))_+ ; more than k jumps]  <=  e^(-theta eps) Psi z^-k (b + z J)^n    for every z >= 1,
 
 where Psi is the moment generating function of all normalised bulks; each has one of at least 1, by Jensen's
-inequality, so leaving out those that are not drawn only raises it. A bulk much narrower than a cell is not worth
-anything below, and none of them is shown.
+inequality, so leaving out those that are not drawn only raises it. Jumps that are put at infinite loss are
+charged with their probability. A bulk much narrower than a cell is worth nothing below, and none is shown.
 """
 
 import math
@@ -36,12 +36,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ggdp.accounting.engines import contour, lattice, moments
-from ggdp.accounting.engines.bulk import law_below
-from ggdp.accounting.engines.grid_law import GridCurve, GridLaw, discretize, law_above
+from ggdp.accounting.engines.grid_law import GridCurve, GridLaw, discretize, law_above, law_below
 from ggdp.accounting.engines.lattice import Lattice, Laws
 from ggdp.accounting.engines.tilt import Parts, Saddle, TiltPlan, saddle_at, saddle_for_epsilon
 from ggdp.errors import CannotCertifyError
-from ggdp.numerics import UNIT_ROUNDOFF, Array
+from ggdp.numerics import UNIT_ROUNDOFF
 from ggdp.privacy_loss.hockey_stick import HockeyStick, beyond, log_masses, thresholds
 from ggdp.privacy_loss.shift_pair import ShiftPair
 
@@ -96,12 +95,11 @@ class Split:
     @staticmethod
     def between(pair: ShiftPair, low: float, high: float) -> "Split":
         """Jumps are noise before the first number or beyond the second."""
-        masses = [np.array([-np.inf, -np.inf, 0.0])]
+        masses = [np.array([-np.inf, -np.inf, 0.0])]  # log under P, log under Q, and their error
         if math.isfinite(high):
             masses.append(np.array(log_masses(pair.whole, np.array([high]))).ravel())
         if math.isfinite(low):  # the reverse exchanges P and Q
-            log_q, log_p, slip = np.array(log_masses(pair.whole.reverse, np.array([-low]))).ravel()
-            masses.append(np.array([log_p, log_q, slip]))
+            masses.append(np.array(log_masses(pair.whole.reverse, np.array([-low]))).ravel()[[1, 0, 2]])
         jump_p, jump_q = (math.fsum(math.exp(one[side]) for one in masses) for side in (0, 1))
         if not jump_p + jump_q < 0.9:
             raise CannotCertifyError("no jump is rare")
@@ -210,7 +208,9 @@ class BulkSum:
         plan = TiltPlan.of(bulks)
         shift = math.fsum(times * split.atom for split, times in splits)
         log_mass = math.fsum(times * split.log_mass for split, times in splits)
-        doubt = math.fsum(times * split.doubt for split, times in splits) + 4.0 * UNIT_ROUNDOFF * abs(log_mass)
+        doubt = math.fsum(times * split.doubt for split, times in splits) + 4.0 * UNIT_ROUNDOFF * abs(
+            log_mass
+        )
         deviation = math.sqrt(plan.cumulants(theta).curvature)
         middle = saddle_for_epsilon(plan, shift)
         line = contour.draw(bulks, plan, middle if middle.theta > theta else saddle_at(plan, theta))
@@ -275,7 +275,7 @@ def _chernoff(
     parts: Parts, plan: TiltPlan, least: float, more: float, deviation: float, log_unit: float
 ) -> tuple[tuple[float, float], float]:
     """A tilt above the least, no less than log of the moment generating function there, and the loss from
-    which on e^(-more loss) times the bound that it gives is negligible beside e^log_unit; the nearest one found.
+    which on e^(-more loss) times the bound that it gives is negligible beside e^log_unit; the nearest found.
     """
     tilts = least + np.append(_STEPS / deviation, [0.01, 0.1, 1.0])
     planned = np.array([float(plan.times @ plan.log_phis(float(tilt))) for tilt in tilts])
@@ -431,7 +431,7 @@ def _below(
     spacing: float,
 ) -> Lattice:
     """The composition below, with what more jumps than are allowed for may have added to it."""
-    laws = [(law_below(law, None), times) for law, times in whole]
+    laws = [(law_below(law), times) for law, times in whole]
     splits = [split for split, _, _ in kinds.split if split.jumps]
     for (law, times), split in zip(averaged, splits, strict=True):
         laws.append((law.below or split.alone_below(spacing), times))

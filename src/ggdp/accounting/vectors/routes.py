@@ -108,14 +108,11 @@ class WorstDirection:
         Raises:
             EpsilonTooLargeError: it exceeds what is computed.
         """
-        worst: Bounds | None = None
         with CLOCK.running(_SECONDS):
-            for one in self.directions:
-                if worst is not None and one.costs_no_more(log_delta, worst.lower):
-                    continue  # the other direction is the worse one
-                found = one.epsilon(log_delta)
-                worst = found if worst is None else Bounds.worst(worst, found)
-        assert worst is not None
+            worst = self.directions[0].epsilon(log_delta)
+            for one in self.directions[1:]:
+                if not one.costs_no_more(log_delta, worst.lower):  # else the first direction is the worse one
+                    worst = Bounds.worst(worst, one.epsilon(log_delta))
         return _not_too_large(worst)
 
     def delta(self, epsilon: float) -> Bounds:
