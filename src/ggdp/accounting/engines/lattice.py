@@ -83,6 +83,7 @@ class Lattice:
     entry_error: float
     noise: float
     ulps: float
+    slip: float
     tail: float
     alias: float
     infinite: float
@@ -128,7 +129,8 @@ class Lattice:
         slope = value - above
         widened = math.exp(max(-self.growth * moved, 0.0))
         noise = self.noise * math.exp(self.theta * (self.spacing - moved)) * (1.0 + 1e-6)
-        rounding = noise + (self.ulps + 8.0) * UNIT_ROUNDOFF * size
+        # next to the largest loss delta is a difference of losses, whose places are rounded
+        rounding = noise + (self.ulps + 8.0) * UNIT_ROUNDOFF * size + self.slip * above
         tail, alias, infinite = widened * self.tail, widened * self.alias, self.infinite
         inflation = self._inflation(epsilon) + self.excess * value
         high = value + rounding + tail + infinite
@@ -378,6 +380,7 @@ def _unrolled(
         entry_error=entry_error,
         noise=noise,
         ulps=ulps,
+        slip=16.0 * UNIT_ROUNDOFF * (abs(centre) + places),
         tail=tail,
         alias=alias,
         infinite=unit

@@ -31,15 +31,16 @@ _NONE = -1e9  # log of a mass that is none
 
 
 def log_chernoff_constant(theta: float) -> float:
-    """log of sup over x > 0 of (1 - e^-x) e^{-theta x}."""
-    return theta * math.log(theta) - (1.0 + theta) * math.log1p(theta) if theta > 0.0 else 0.0
+    """log of sup over x > 0 of (1 - e^-x) e^{-theta x}, which is theta^theta / (1 + theta)^(1 + theta)."""
+    return -theta * math.log1p(1.0 / theta) - math.log1p(theta) if theta > 0.0 else 0.0
 
 
 def log_delta_above(parts: Parts, plan: TiltPlan, theta: float, epsilon: float) -> float:
     """A certified upper bound of log delta at epsilon, from the best tilt around the one given."""
 
     def bound(tilt: float, cumulant: float) -> float:
-        return cumulant - tilt * epsilon + log_chernoff_constant(tilt)
+        rounding = 4.0 * UNIT_ROUNDOFF * (abs(cumulant) + abs(tilt * epsilon) + 64.0)
+        return cumulant - tilt * epsilon + log_chernoff_constant(tilt) + rounding
 
     return min(_best_tilt(parts, plan, theta, bound), 0.0)
 

@@ -15,8 +15,8 @@ The release is the averaged one, followed by a draw from the normalised bulk whe
 
 Above. Draw from the normalised bulk after a jump, too, and show the result. That shows no less, so n releases
 are dominated by n averaged ones and, independently of them, n normalised bulks. The grid of an averaged
-release begins at its atom, which is therefore not moved at all. The sum of the normalised bulks is one release
-more: its curve is known from the contour engine at every grid point, and is joined by chords like any other.
+release begins at its atom, which is therefore not moved at all. The sum of the normalised bulks is one more
+release: its curve is known from the contour engine at every grid point, and is joined by chords like others.
 
 Below. With at most k jumps there are at least n - k bulks; show n - k of them, and of the others only whether
 there was a jump. So delta is at least that of n averaged releases and n - k normalised bulks, less what those
