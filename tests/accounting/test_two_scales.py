@@ -78,7 +78,7 @@ def test_an_averaged_release_lies_between_its_two_laws_and_has_its_atom_where_it
     truth = np.maximum(p - np.exp(t) * q, 0.0)
     for sign, place in ((1.0, split.high), (-1.0, split.low)):
         if math.isfinite(place):  # the jumps of that side, noise by noise
-            noise = sign * np.linspace(abs(place), 2.2, 200_001)
+            noise = sign * np.linspace(abs(place), 200.0 ** (1.0 / pair.beta), 200_001)
             density = np.exp(-(np.abs(noise) ** pair.beta) - pair.log_normalizer)
             up, down = (density * np.exp(pair.log_mixture(noise, shift)) for shift in (pair.up, pair.down))
             for index, x in enumerate(np.exp(t)):
@@ -134,10 +134,10 @@ def test_next_to_the_largest_loss_a_very_strong_tilt_costs_no_digits() -> None:
 
 
 def test_one_jump_beside_bulks_that_are_drawn_is_one_beside_bulks_that_are_composed() -> None:
-    parts = ((ShiftPair(beta=2.2, up=0.8, down=0.0, rate=1e-6), 300),)
+    parts = ((ShiftPair(beta=2.2, up=0.2, down=0.0, rate=1e-5), 30_000),)
     plan = TiltPlan.of(parts)
-    drawn = jump.build(parts, plan, 3.0, 1e-6, drawn=True).log_delta(3.0)
-    composed = jump.build(parts, plan, 3.0, 1e-6).log_delta(3.0)
+    drawn = jump.build(parts, plan, 0.5, 1e-6, drawn=True).log_delta(0.5)
+    composed = jump.build(parts, plan, 0.5, 1e-6).log_delta(0.5)
     assert drawn.upper - drawn.lower < 1e-3
     assert max(drawn.lower, composed.lower) <= min(drawn.upper, composed.upper)
     assert drawn.estimate == pytest.approx(composed.estimate, abs=1e-4)
