@@ -116,12 +116,13 @@ class TiltPlan:
         )
 
     def log_phis(self, theta: float) -> Array:
-        """log E_P[e^{theta L}] of each part."""
-        exponent = self.log_mass + theta * self.loss
-        peak = np.maximum.reduceat(exponent, self.starts)
-        term = np.exp(exponent - np.repeat(peak, self._lengths()))
-        inside = peak + np.log(np.add.reduceat(term, self.starts))
-        return np.asarray(np.logaddexp(inside, self.far.at(theta)[0]))
+        """log E_P[e^{theta L}] of each part; no number where the tilt is beyond what a double can hold."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            exponent = self.log_mass + theta * self.loss
+            peak = np.maximum.reduceat(exponent, self.starts)
+            term = np.exp(exponent - np.repeat(peak, self._lengths()))
+            inside = peak + np.log(np.add.reduceat(term, self.starts))
+            return np.asarray(np.logaddexp(inside, self.far.at(theta)[0]))
 
     def log_moduli(self, theta: float, omega: float) -> Array:
         """log |phi(theta + i omega)| / phi(theta) of each part."""
