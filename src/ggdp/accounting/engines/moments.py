@@ -17,7 +17,7 @@ import numpy as np
 
 from ggdp.accounting.engines.curve import ClosedForm
 from ggdp.accounting.engines.tilt import Parts, TiltPlan
-from ggdp.numerics import Array
+from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.hockey_stick import hockey_stick, log_masses, thresholds
 from ggdp.privacy_loss.quadrature import NEGLIGIBLE, certified_nodes_of_all
 
@@ -31,14 +31,19 @@ _NONE = -1e9  # log of a mass that is none
 
 def log_chernoff_constant(theta: float) -> float:
     """log of sup over x > 0 of (1 - e^-x) e^{-theta x}."""
-    return theta * math.log(theta) - (1.0 + theta) * math.log1p(theta) if theta > 0.0 else 0.0
+    if theta <= 0.0:
+        return 0.0
+    # not theta log(theta) - (1 + theta) log(1 + theta), of which large theta leave no digits
+    one = math.log1p(1.0 / theta) if theta > 1.0 else math.log1p(theta) - math.log(theta)
+    return -math.log1p(theta) - theta * one
 
 
 def log_delta_above(parts: Parts, plan: TiltPlan, theta: float, epsilon: float) -> float:
     """A certified upper bound of log delta at epsilon, from the best tilt around the one given."""
 
     def bound(tilt: float, cumulant: float) -> float:
-        return cumulant - tilt * epsilon + log_chernoff_constant(tilt)
+        rounding = 8.0 * UNIT_ROUNDOFF * (abs(cumulant) + tilt * epsilon + 1.0)
+        return cumulant - tilt * epsilon + log_chernoff_constant(tilt) + rounding
 
     return min(_best_tilt(parts, plan, theta, bound), 0.0)
 
@@ -50,7 +55,8 @@ def epsilon_above(
     where the plan says that it would exceed what is wanted."""
 
     def bound(tilt: float, cumulant: float) -> float:
-        return (cumulant + log_chernoff_constant(tilt) - log_delta) / tilt
+        rounding = 8.0 * UNIT_ROUNDOFF * (abs(cumulant) - log_delta + 1.0)
+        return (cumulant + log_chernoff_constant(tilt) - log_delta + rounding) / tilt
 
     return max(_best_tilt(parts, plan, theta, bound, wanted), 0.0)
 
