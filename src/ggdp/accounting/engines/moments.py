@@ -17,7 +17,7 @@ import numpy as np
 
 from ggdp.accounting.engines.curve import ClosedForm
 from ggdp.accounting.engines.tilt import Parts, TiltPlan
-from ggdp.numerics import Array
+from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.hockey_stick import hockey_stick, log_masses, thresholds
 from ggdp.privacy_loss.quadrature import NEGLIGIBLE, certified_nodes_of_all
 
@@ -219,9 +219,11 @@ def _largest(parts: Parts, value: Callable[[_Beyond], Array], about: float) -> f
 
 
 def log_total_variation_above(parts: Parts) -> float:
-    """log of the sum of every release's total variation, which that of the composition cannot exceed."""
-    total = 0.0
+    """log of a bound on the composition's total variation: 1 - the product of (1 - each release's)."""
+    total = log_rest = 0.0
     for pair, times in parts:
         stick = hockey_stick(pair, np.zeros(1))
-        total += times * float(stick.value[0] + stick.error[0])
-    return math.log(total)
+        one = float(stick.value[0] + stick.error[0])
+        total += times * one
+        log_rest += times * math.log1p(-one) if one < 1.0 else -math.inf
+    return math.log(min(total, -math.expm1(log_rest)) * (1.0 + (64 + len(parts)) * UNIT_ROUNDOFF) + 1e-320)
