@@ -75,7 +75,9 @@ class Cells:
         slack = 8.0 * UNIT_ROUNDOFF
         cancelled = abs(math.log(rate))  # beyond _LARGEST the loss and log(rate) are added
         low_size = np.abs(low) + np.where(self.loss_low > _LARGEST, np.abs(self.loss_low) + cancelled, 0.0)
-        high_size = np.abs(high) + np.where(self.loss_high > _LARGEST, np.abs(self.loss_high) + cancelled, 0.0)
+        high_size = np.abs(high) + np.where(
+            self.loss_high > _LARGEST, np.abs(self.loss_high) + cancelled, 0.0
+        )
         return Cells(
             (keep * self.q_low + rate * self.p_low) * (1.0 - slack),
             (keep * self.q_high + rate * self.p_high) * (1.0 + slack),
