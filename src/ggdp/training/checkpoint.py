@@ -374,4 +374,6 @@ def _rows(saved: list[dict[str, Any]]) -> tuple[EpochRow, ...]:
 
 def _first_line(error: Exception) -> str:
     text = str(error).strip() or type(error).__name__
+    if isinstance(error, KeyError):  # whose text is the key alone
+        text = f"it has no {text}"
     return text.splitlines()[0][:200]
