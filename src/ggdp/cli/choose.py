@@ -68,7 +68,7 @@ Level = Annotated[
 
 def choose(
     epsilon: options.Epsilon,
-    delta: options.Delta,
+    delta: options.DeltaOrZero,
     steps: Steps = None,
     loss: Annotated[
         LossChoice,

@@ -60,7 +60,7 @@ class SphericalGeneralizedGaussian:
 
     def logpdf(self, x: ArrayLike) -> Floats:
         """The logarithm of the density at points x, whose last axis has length `dimension`."""
-        points = np.asarray(x, dtype=np.float64)
+        points = arguments.array("x", x)
         if points.ndim == 0 or points.shape[-1] != self.dimension:
             raise ValueError(
                 f"x must have a last axis of length {self.dimension}, the dimension, got shape {points.shape}"

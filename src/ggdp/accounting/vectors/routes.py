@@ -102,11 +102,7 @@ class WorstDirection:
     directions: Sequence[PairComposition | CellComposition]
 
     def epsilon(self, log_delta: float) -> Bounds:
-        """Certified epsilon at log delta.
-
-        Raises:
-            EpsilonTooLargeError: it exceeds what is computed.
-        """
+        """Certified epsilon at log delta; `EpsilonTooLargeError` where it exceeds what is computed."""
         worst: Bounds | None = None
         for one in self.directions:
             if worst is not None and one.costs_no_more(log_delta, worst.lower):
@@ -118,9 +114,11 @@ class WorstDirection:
 
     def delta(self, epsilon: float) -> Bounds:
         """Certified delta at epsilon."""
-        worst = self.directions[0].delta(epsilon)
-        for one in self.directions[1:]:
-            worst = Bounds.worst(worst, one.delta(epsilon, worst.lower))
+        first, *others = self.directions if epsilon > 0.0 else self.directions[::-1]
+        worst = first.delta(epsilon)
+        for one in others:
+            if epsilon > 0.0 or worst.width > 1e-6 * worst.upper:  # the total variation is that of both
+                worst = Bounds.worst(worst, one.delta(epsilon, worst.lower))
         return worst
 
     def largest_loss(self) -> tuple[float, float]:
