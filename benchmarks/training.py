@@ -17,7 +17,8 @@ noise, optimizer. Trainers:
 - *ggdp, secure*: the same at beta = 2 with unpredictable batches and noise, which is ggdp's default.
 
 Every round runs all trainers of a task one after another, so that a busy machine slows all of them; the
-median round counts. Examples per CPU second are what the work costs, whoever else uses the machine. *peak*
+median round counts. On a GPU the next processes start (imports, data, model) while one is measured, and wait
+for their turn before the first step. Examples per CPU second are what the work costs, whoever else uses the machine. *peak*
 is the resident memory of the whole process at its largest, libraries included, *growth* what training added
 to it (on a GPU both are of tensors).
 
@@ -31,6 +32,7 @@ operations (forward and backward 0.3, clipping 0.2, noise 0.2, loader 0.1), 0.61
 """
 
 import argparse
+import fcntl
 import json
 import os
 import platform
@@ -38,9 +40,11 @@ import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -82,6 +86,9 @@ class Record:
 
 def main() -> None:
     arguments = _arguments()
+    if arguments.batch:
+        for task in arguments.task or (arguments.one or [])[:1]:
+            TASKS[task] = (TASKS[task][0], arguments.batch)
     if arguments.one:
         print(json.dumps(asdict(_measured(*arguments.one, arguments))))
         return
@@ -90,12 +97,9 @@ def main() -> None:
         return
     on_gpu = arguments.device != "cpu"
     tasks = arguments.task or [name for name in TASKS if (name not in ON_CPU) == on_gpu]
-    records = [
-        _in_a_process(task, trainer, arguments)
-        for task in tasks
-        for _ in range(arguments.rounds)
-        for trainer in TRAINERS
-    ]
+    runs = [(task, trainer) for task in tasks for _ in range(arguments.rounds) for trainer in TRAINERS]
+    with tempfile.NamedTemporaryFile() as turn, ThreadPoolExecutor(4 if on_gpu else 1) as pool:
+        records = list(pool.map(lambda run: _in_a_process(*run, arguments, turn.name), runs))
     if arguments.json:
         print(json.dumps({"machine": _machine(), "records": [asdict(each) for each in records]}, indent=1))
     else:
@@ -112,13 +116,16 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--tf32", action="store_true", help="let products on a GPU round to 11 bits")
     parser.add_argument("--profile", choices=TRAINERS, help="the operations of five steps of one trainer")
     parser.add_argument("--json", action="store_true", help="records instead of tables")
+    parser.add_argument("--batch", type=int, help="another expected batch, of the tasks named by --task")
     parser.add_argument("--one", nargs=2, metavar=("TASK", "TRAINER"), help=argparse.SUPPRESS)
+    parser.add_argument("--turn", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
-def _in_a_process(task: str, trainer: str, arguments: argparse.Namespace) -> Record:
+def _in_a_process(task: str, trainer: str, arguments: argparse.Namespace, turn: str) -> Record:
     options = [f"--{name}={getattr(arguments, name)}" for name in ("device", "seconds", "threads")]
-    options += ["--tf32"] if arguments.tf32 else []
+    options += ["--turn", turn] + ["--tf32"] * arguments.tf32
+    options += [f"--batch={arguments.batch}"] if arguments.batch else []
     command = [sys.executable, str(Path(__file__).resolve()), "--one", task, trainer, *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -137,6 +144,8 @@ def _begun(task: str, trainer: str, arguments: argparse.Namespace) -> tuple[Iter
     torch.manual_seed(0)
     device = torch.device(arguments.device)
     steps = _steps(task, trainer, device)
+    if arguments.turn:  # given back when this process ends
+        fcntl.flock(os.open(arguments.turn, os.O_RDWR), fcntl.LOCK_EX)
     before = _memory_mib(device)
     for _ in range(5):
         next(steps)
