@@ -11,8 +11,6 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from ggdp.accounting import Accountant
-from ggdp.distributions.pytorch import add_noise_
-from ggdp.distributions.pytorch.sampling import add_noise_to_pieces_
 from ggdp.errors import BudgetExceededError, NotPoissonError, OtherProcessError, ParameterError
 from ggdp.training.clipping import Clipping, ExampleGradients
 from ggdp.training.clipping.call import Weighed
@@ -282,7 +280,7 @@ class PrivateOptimizer(Optimizer):
         self.is_between_steps = False
         if self._sharding is not None:
             sums = sums if sums is not None else self._sharding.zeros(_precision(parameters[0]))
-            add_noise_to_pieces_(self._sharding.pieces(sums), plan.noise, generator=self._randomness.noise)
+            self._randomness.add_noise_to_pieces_(self._sharding.pieces(sums), plan.noise)
             torch._foreach_div_(sums, plan.expected_batch_size)
         else:
             if sums is None:
@@ -291,9 +289,12 @@ class PrivateOptimizer(Optimizer):
                 ]
             sums, flat = _side_by_side(sums)
             if self._group.is_leader:
-                add_noise_(sums, plan.noise, generator=self._randomness.noise)
+                self._randomness.add_noise_(sums if flat is None else [flat], plan.noise)
             self._group.sum_(sums)
-            torch._foreach_div_(sums if flat is None else [flat], plan.expected_batch_size)
+            if flat is None:
+                torch._foreach_div_(sums, plan.expected_batch_size)
+            else:
+                flat.div_(plan.expected_batch_size)
         for number, (parameter, mean) in enumerate(zip(parameters, sums, strict=True)):
             mean = mean.to(parameter.dtype)
             parameter.grad = mean if self._sharding is None else self._sharding.gradient(number, mean)
