@@ -18,9 +18,9 @@ noise, optimizer. Trainers:
 
 Every round runs all trainers of a task one after another, so that a busy machine slows all of them; the
 median round counts. On a GPU the next processes start (imports, data, model) while one is measured, and wait
-for their turn before the first step. Examples per CPU second are what the work costs, whoever else uses the machine. *peak*
-is the resident memory of the whole process at its largest, libraries included, *growth* what training added
-to it (on a GPU both are of tensors).
+for their turn before the first step. Examples per CPU second are what the work costs, whoever else uses the
+machine. *peak* is the resident memory of the whole process at its largest, libraries included, *growth* what
+training added to it (on a GPU both are of tensors).
 
 How far from the limit: forward and backward cost what ordinary ones do without their weight gradients;
 measuring costs one product per layer of the size of a weight gradient (nothing of the kind for linear layers

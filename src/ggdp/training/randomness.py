@@ -29,7 +29,7 @@ from ggdp.training.process_group import ProcessGroup
 Generator = torch.Generator | SecureGenerator
 Noise = GeneralizedGaussian | SphericalGeneralizedGaussian
 
-_AHEAD = 1 << 16  # numbers; the noise of few steps costs little more to draw on a CPU than that of one
+_AHEAD = 1 << 15  # numbers; the noise of few steps costs little more to draw on a CPU than that of one
 
 
 class _Ahead(NamedTuple):
@@ -88,8 +88,8 @@ class Randomness:
         if drawn is None:
             add_noise_(list(tensors), noise, generator=self.noise)
             return
-        for each, part in zip(tensors, drawn, strict=True):
-            each.add_(part.view(each.shape))
+        parts = [part.view(each.shape) for each, part in zip(tensors, drawn, strict=True)]
+        torch._foreach_add_(list(tensors), parts)
 
     def add_noise_to_pieces_(self, pieces: Sequence[Piece], noise: GeneralizedGaussian) -> None:
         """Add to pieces of tensors what `add_noise_` would add to them in the whole tensors."""
@@ -101,11 +101,13 @@ class Randomness:
             own = part[each.start : each.start + each.tensor.numel()]
             each.tensor.add_(own.view(each.tensor.shape))
 
-    def _drawn_ahead(self, tensors: Sequence[Tensor], sizes: list[int], noise: Noise) -> "Sequence[Tensor] | None":
+    def _drawn_ahead(
+        self, tensors: Sequence[Tensor], sizes: list[int], noise: Noise
+    ) -> "Sequence[Tensor] | None":
         """The noise of one step by tensor, where so little is needed that several steps' is drawn at once.
 
-        What is left is thrown away where another law is asked for, and in a process that was forked off, which
-        would use the same numbers as the one it comes from.
+        What is left is thrown away where another law is asked for, and in a process that was forked off:
+        that would use the same numbers as the one it comes from.
         """
         total, dtype = sum(sizes), tensors[0].dtype
         if not 0 < total <= _AHEAD // 2 or not isinstance(noise, GeneralizedGaussian):

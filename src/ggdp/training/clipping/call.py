@@ -77,7 +77,7 @@ class AbstractCall(ABC):
         """The outer products that the gradients are sums of, if they are; see `shared`."""
         return None
 
-    def share_input(self, inputs: dict[Hashable, Any]) -> None:
+    def share_input(self, inputs: dict[Hashable, Any]) -> None:  # noqa: B027
         """Find out, among what other calls have put here, which of them have the same input."""
 
     @abstractmethod
