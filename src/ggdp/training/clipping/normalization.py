@@ -53,7 +53,15 @@ def _normaliser(module: nn.Module) -> tuple[Callable[..., Tensor], int]:
         shape = list(module.normalized_shape)
         return partial(F.rms_norm, normalized_shape=shape, eps=module.eps), len(shape)
     instance = cast(nn.InstanceNorm2d, module)
-    return partial(F.instance_norm, use_input_stats=True, eps=instance.eps), 0
+    return partial(_instance_norm, eps=instance.eps), 0
+
+
+def _instance_norm(
+    input: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float
+) -> Tensor:
+    """With weights it fails on an empty batch, to which they make no difference."""
+    affine = {"weight": weight, "bias": bias} if len(input) else {}
+    return F.instance_norm(input, use_input_stats=True, eps=eps, **affine)
 
 
 def _affine_call(
