@@ -192,6 +192,19 @@ class SequenceCall(LinearCall):
     """Several positions t per example: the weight's gradient is a product, the sum over t of g_it^T a_it."""
 
     _input: "SharedInput | None" = None
+    _bias: Tensor | None = None
+
+    @property
+    def _bias_rows(self) -> Tensor:
+        """The gradients of the bias, (n, O), found once."""
+        if self._bias is None:
+            self._bias = self.cotangent.sum(dim=1)
+        return self._bias
+
+    def zero_rows(self, rows: Tensor) -> None:
+        """See `AbstractCall`."""
+        super().zero_rows(rows)
+        self._bias = None
 
     def share_input(self, inputs: dict[Hashable, Any]) -> None:
         """See `AbstractCall`."""
@@ -234,7 +247,7 @@ class SequenceCall(LinearCall):
         norms, spread = found[0] if len(found) == 1 else map(torch.cat, zip(*found, strict=True))
         self._spread, pieces = spread, [norms]
         if self._slots.bias is not None:
-            pieces.append(row_norms(self.cotangent.sum(dim=1), 2.0))
+            pieces.append(row_norms(self._bias_rows, 2.0))
         return pieces
 
     def spread(self, p: float) -> Tensor | None:
@@ -268,18 +281,18 @@ class SequenceCall(LinearCall):
                 torch.bmm(cotangent.transpose(1, 2), activation, out=into[0].view(shape))
                 matrices.append(into[0])
         if self._slots.bias is not None:
-            matrices.append(cotangent.sum(dim=1))
+            matrices.append(self._bias_rows[start:stop])
         return tuple(matrices)
 
     def weighted_sum(self, weights: Tensor) -> tuple[Tensor, ...]:
         """See `AbstractCall`."""
-        scaled = (self.cotangent * weights.view(-1, 1, 1)).flatten(0, 1)
         tensors = []
         if self._slots.weight is not None:
+            scaled = (self.cotangent * weights.view(-1, 1, 1)).flatten(0, 1)
             weight = scaled.t() @ self.activation.reshape(len(scaled), -1)
             tensors.append(self._slots.turned(weight))
         if self._slots.bias is not None:
-            tensors.append(scaled.sum(dim=0))
+            tensors.append(torch.mv(self._bias_rows.t(), weights))
         return tuple(tensors)
 
 

@@ -153,23 +153,26 @@ def _gap(
         "model "
         f"alone, and clipping used {found:.6g}",
     )
-    share = used.share(index)
+    share = {number: tensor.double() for number, tensor in used.share(index).items()}
     own = {
-        number: gradient.double() * used.weights[number][index]
-        for number, gradient in alone.items()
-        if number in share
+        number: (
+            alone[number].double() * used.weights[number][index]
+            if number in alone
+            else torch.zeros_like(tensor)
+        )
+        for number, tensor in share.items()
     }
-    whole = math.sqrt(sum(float(gradient.square().sum()) for gradient in own.values()))
-    for number, tensor in share.items():
-        gradient = own.get(number, torch.zeros_like(tensor, dtype=torch.float64))
-        difference = float((tensor.double() - gradient).norm())
-        size = max(float(tensor.double().norm()), float(gradient.norm())) + 0.1 * whole
+    differences = torch._foreach_sub(list(share.values()), list(own.values()))
+    norms = torch._foreach_norm([*differences, *share.values(), *own.values()])
+    rows = torch.stack(norms).view(3, -1).tolist()  # one wait for all parameters
+    whole = math.hypot(*rows[2])
+    for number, difference, *sizes in zip(share, *rows, strict=True):
+        relative = _relative(difference, max(sizes) + 0.1 * whole)
         what = (
             f"what example {index} of the batch adds to the clipped gradient of parameter {names[number]} "
-            "differs by "
-            f"{_relative(difference, size):.1%} from what it adds when it is run through the model alone"
+            f"differs by {relative:.1%} from what it adds when it is run through the model alone"
         )
-        gap = max(gap, _Gap(_relative(difference, size), what))
+        gap = max(gap, _Gap(relative, what))
     return gap
 
 
