@@ -43,7 +43,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -97,25 +97,31 @@ def main() -> None:
         return
     on_gpu = arguments.device != "cpu"
     tasks = arguments.task or [name for name in TASKS if (name not in ON_CPU) == on_gpu]
-    runs = [(task, trainer) for task in tasks for _ in range(arguments.rounds) for trainer in TRAINERS]
-    with tempfile.NamedTemporaryFile() as turn, ThreadPoolExecutor(4 if on_gpu else 1) as pool:
-        records = list(pool.map(lambda run: _in_a_process(*run, arguments, turn.name), runs))
+    trainers = arguments.trainer or TRAINERS
+    runs = [(task, trainer) for task in tasks for _ in range(arguments.rounds) for trainer in trainers]
+    records = []
     if arguments.json:
-        print(json.dumps({"machine": _machine(), "records": [asdict(each) for each in records]}, indent=1))
-    else:
-        print(_page(tasks, records))
+        print(json.dumps({"machine": _machine()}), flush=True)
+    with tempfile.NamedTemporaryFile() as turn, ThreadPoolExecutor(4 if on_gpu else 1) as pool:
+        for record in pool.map(lambda run: _in_a_process(*run, arguments, turn.name), runs):
+            records.append(record)
+            if arguments.json:
+                print(json.dumps(asdict(record)), flush=True)
+    if not arguments.json:
+        print(_page(tasks, trainers, records))
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--task", choices=TASKS, action="append", help="may be repeated; else all that suit")
+    parser.add_argument("--trainer", choices=TRAINERS, action="append", help="may be repeated; else all")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--seconds", type=float, default=3.0, help="of measured steps per trainer and round")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of a CPU")
     parser.add_argument("--tf32", action="store_true", help="let products on a GPU round to 11 bits")
     parser.add_argument("--profile", choices=TRAINERS, help="the operations of five steps of one trainer")
-    parser.add_argument("--json", action="store_true", help="records instead of tables")
+    parser.add_argument("--json", action="store_true", help="a line for each record, as they come")
     parser.add_argument("--batch", type=int, help="another expected batch, of the tasks named by --task")
     parser.add_argument("--one", nargs=2, metavar=("TASK", "TRAINER"), help=argparse.SUPPRESS)
     parser.add_argument("--turn", help=argparse.SUPPRESS)
@@ -378,7 +384,7 @@ def _wait(device: Any) -> None:
         torch.cuda.synchronize(device)
 
 
-def _page(tasks: list[str], records: list[Record]) -> str:
+def _page(tasks: list[str], trainers: Sequence[str], records: list[Record]) -> str:
     """One table per task."""
     parts = [f"{_machine()}"]
     for task in tasks:
@@ -387,7 +393,7 @@ def _page(tasks: list[str], records: list[Record]) -> str:
         parts += ["| trainer | examples/s | times Opacus | of non-private | per CPU second | times Opacus |"]
         parts[-1] += " peak MiB | growth MiB |"
         parts += ["|---|---|---|---|---|---|---|---|"]
-        typical = {trainer: _typical(records, task, trainer) for trainer in TRAINERS}
+        typical = {trainer: _typical(records, task, trainer) for trainer in trainers}
         parts += [_row(each, typical) for each in typical.values()]
     return "\n".join(parts)
 
@@ -395,7 +401,8 @@ def _page(tasks: list[str], records: list[Record]) -> str:
 def _row(record: Record, typical: dict[str, Record]) -> str:
     if record.examples_per_second is None:
         return f"| {record.trainer} | failed: {record.failure} | | | | | | |"
-    opacus, limit = typical["Opacus"], typical["non-private"]
+    nothing = Record("", "", None, None, None, None)
+    opacus, limit = typical.get("Opacus", nothing), typical.get("non-private", nothing)
     speed, busy = record.examples_per_second, record.examples_per_cpu_second
     cells = [
         record.trainer,
