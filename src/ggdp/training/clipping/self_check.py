@@ -153,18 +153,14 @@ def _gap(
         "model "
         f"alone, and clipping used {found:.6g}",
     )
-    share = {number: tensor.double() for number, tensor in used.share(index).items()}
-    own = {
-        number: (
-            alone[number].double() * used.weights[number][index]
-            if number in alone
-            else torch.zeros_like(tensor)
-        )
-        for number, tensor in share.items()
-    }
-    differences = torch._foreach_sub(list(share.values()), list(own.values()))
-    norms = torch._foreach_norm([*differences, *share.values(), *own.values()])
-    rows = torch.stack(norms).view(3, -1).tolist()  # one wait for all parameters
+    share = used.share(index)
+    norms = []
+    for number, tensor in share.items():  # one after the other: in float64 they take twice the room
+        added, own = tensor.double(), torch.zeros((), dtype=torch.float64, device=tensor.device)
+        if number in alone:
+            own = alone[number].double() * used.weights[number][index]
+        norms += torch._foreach_norm([added - own, added, own])
+    rows = torch.stack(norms).view(-1, 3).t().tolist() if norms else [[], [], []]  # one wait for all
     whole = math.hypot(*rows[2])
     for number, difference, *sizes in zip(share, *rows, strict=True):
         relative = _relative(difference, max(sizes) + 0.1 * whole)
