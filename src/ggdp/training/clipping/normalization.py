@@ -60,8 +60,9 @@ def _instance_norm(
     input: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float
 ) -> Tensor:
     """With weights it fails on an empty batch, to which they make no difference."""
-    affine = {"weight": weight, "bias": bias} if len(input) else {}
-    return F.instance_norm(input, use_input_stats=True, eps=eps, **affine)
+    if not len(input):
+        weight = bias = None
+    return F.instance_norm(input, weight=weight, bias=bias, use_input_stats=True, eps=eps)
 
 
 def _affine_call(

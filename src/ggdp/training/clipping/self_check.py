@@ -154,7 +154,7 @@ def _gap(
         f"alone, and clipping used {found:.6g}",
     )
     share = used.share(index)
-    norms = []
+    norms: list[Tensor] = []
     for number, tensor in share.items():  # one after the other: in float64 they take twice the room
         added, own = tensor.double(), torch.zeros((), dtype=torch.float64, device=tensor.device)
         if number in alone:
