@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.cuda
 
 from ggdp.distributions.pytorch import fused  # noqa: E402
+from ggdp.distributions.pytorch.sampling import Piece, add_noise_to_pieces_  # noqa: E402
 from ggdp.torch import add_noise_, sample, secure_generator  # noqa: E402
 
 NOISE = GeneralizedGaussian(1.5, 2.0)
@@ -126,3 +127,22 @@ def test_without_triton_plain_pytorch_gives_the_same_law(monkeypatch):
     draws = sample(NOISE, (NUM_DRAWS // 4,), generator=GENERATORS["seeded"](), device="cuda")
     assert largest_z(draws, NOISE) < 5.5
     assert largest_z(draws, GeneralizedGaussian(NOISE.beta, 1.03 * NOISE.scale)) > 20.0
+
+
+@generators
+@pytest.mark.parametrize("cut", [0, 1, 333, 512, 5000])
+def test_pieces_of_tensors_get_the_noise_that_the_whole_tensors_get(make_generator, cut):
+    whole = [torch.zeros(size, device="cuda") for size in (100_003, 7, 70_001)]
+    add_noise_(whole, NOISE, generator=make_generator())
+    halves = []
+    for first in (True, False):
+        ends = [(0, min(cut, len(each))) if first else (min(cut, len(each)), len(each)) for each in whole]
+        pieces = [
+            Piece(torch.zeros(stop - start, device="cuda"), start, len(each))
+            for (start, stop), each in zip(ends, whole, strict=True)
+        ]
+        add_noise_to_pieces_(pieces, NOISE, generator=make_generator())
+        halves.append([piece.tensor for piece in pieces])
+    for left, right, each in zip(*halves, whole, strict=True):
+        assert torch.equal(torch.cat([left, right]), each)
+        assert each.any()

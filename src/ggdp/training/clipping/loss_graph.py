@@ -42,11 +42,11 @@ class LossTerms:
     Attributes:
         sizes: For every reduction over the batch, how many numbers each example has in it.
         pending: How many targets each example has in a mean over targets, or whether it has its one target;
-            looked at when the device is waited for anyway.
+            looked at when the device is waited for anyway. A number where it is known to be the same for all.
     """
 
     sizes: list[float] = field(default_factory=list)
-    pending: list[Tensor] = field(default_factory=list)
+    pending: list[Tensor | int] = field(default_factory=list)
 
     def settle(self, known: set[int]) -> None:
         """Look at what was put off: over how many targets of each example the loss is a mean.
@@ -58,7 +58,10 @@ class LossTerms:
         Raises:
             UnsupportedModelError: The number of targets depends on the data (`ignore_index`).
         """
-        ends = [torch.stack(torch.aminmax(targets)).int().tolist() for targets in self.pending]
+        ends = [
+            (each, each) if isinstance(each, int) else torch.stack(torch.aminmax(each)).int().tolist()
+            for each in self.pending
+        ]
         if not known:
             known.update(least for least, _ in ends)
         for least, most in ends:
@@ -347,10 +350,14 @@ class _Reader:
                 "the loss is a mean with class weights, which divides by the weights of all labels in the "
                 f"batch, so that one example changes the gradients of all others; {_WAY_OUT}"
             )
-        ignored = _signed(_saved(node, "ignore_index"), 0)
-        is_target = _saved(node, "target") != ignored
-        if len(is_target) % self._num_examples:
+        ignored, target = _signed(_saved(node, "ignore_index"), 0), _saved(node, "target")
+        if len(target) % self._num_examples:
             raise _unknown(node)
+        counted = _saved(node, "total_weight")  # targets that are not ignored; float32 counts to 2^24
+        if counted.is_cpu and counted.item() == target.numel() < 1 << 24:
+            self.terms.pending.append(target.numel() // self._num_examples)
+            return
+        is_target = target != ignored
         if is_target.dim() > 1 or len(is_target) != self._num_examples:
             is_target = is_target.reshape(self._num_examples, -1).sum(dim=1)
         self.terms.pending.append(is_target)
