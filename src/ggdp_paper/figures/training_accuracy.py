@@ -75,9 +75,9 @@ def _notes(budgets: list[dict[str, Any]], certified: list[dict[str, Any]], setti
             apart = 100.0 * (best["accuracy"] - rows[2.0]["accuracy"])
             beyond_paper.append(f"{apart:+.2f} at epsilon = {budget['epsilon']:g} (beta = {best['beta']:g})")
     notes = [
-        f"Task: {settings['task']}; gradients clipped in {_norm_told(settings)}. Epsilons are certified upper "
-        f"bounds{_TIGHT_FOR_THE_GAUSSIAN if settings['norm'] == 2.0 else ''}: over a whole run epsilon lies "
-        f"between {_ranges(certified)}."
+        f"Task: {settings['task']}; gradients clipped in {_norm_told(settings)}. Epsilons are certified "
+        f"upper bounds{_TIGHT_FOR_THE_GAUSSIAN if settings['norm'] == 2.0 else ''}: over a whole run epsilon "
+        f"lies between {_ranges(certified)}."
     ]
     if beyond_paper:
         notes.append(
