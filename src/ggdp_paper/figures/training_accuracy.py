@@ -6,6 +6,7 @@ images. They run where there is a GPU, and are read from a kept record elsewhere
 """
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from ggdp_paper.figures.accuracy import (
     Row,
     accuracy_figure,
     curve_of,
+    error_of_difference,
     gaussian_and_others,
     leads,
     over_all,
@@ -228,6 +230,60 @@ EXPERIMENT = Experiment(
 )
 
 
+def _panel_numbers(settings: Settings, results: list[dict[str, Any]]) -> Numbers:
+    """Those of the figure, and the best rows of each noise multiplier by itself."""
+    runs = runs_of(settings, results)
+    apart = [
+        {
+            "noise_multiplier": multiplier,
+            "budgets": [
+                {"epsilon": epsilon, "rows": best_rows(own, settings["betas"], epsilon)}
+                for own in [[run for run in runs if run["noise_multiplier"] == multiplier]]
+                for epsilon in settings["epsilons"]
+            ],
+        }
+        for multiplier in settings["noise_multipliers"]
+    ]
+    return {**_numbers(settings, results), "by noise multiplier": apart}
+
+
+def _panel_findings(settings: Settings, numbers: Numbers) -> dict[str, Finding]:
+    found = _verdicts(settings, numbers)
+    return judged(settings, {**found, "flatter": _flatter(numbers["by noise multiplier"])})
+
+
+def _flatter(apart: Sequence[Mapping[str, Any]]) -> Finding:
+    """Whether accuracy moves less over beta in [1, 2] at the largest multiplier than at the smallest one."""
+    low, high = (pick(apart, key=lambda entry: float(entry["noise_multiplier"])) for pick in (min, max))
+    verdicts: list[bool | None] = []
+    lines = []
+    for first, last in zip(low["budgets"], high["budgets"], strict=True):
+        shared = {row["beta"] for row in first["rows"]} & {row["beta"] for row in last["rows"]}
+        kept = [
+            [row for row in one["rows"] if row["beta"] in shared and row["beta"] <= 2.0]
+            for one in (first, last)
+        ]
+        if low is high or len(kept[0]) < 2:
+            continue
+        ends = [(max(rows, key=_accuracy), min(rows, key=_accuracy)) for rows in kept]
+        spreads = [_accuracy(best) - _accuracy(worst) for best, worst in ends]
+        errors = [error for pair in ends if (error := error_of_difference(*pair)) is not None]
+        error = float(np.hypot(*errors)) if len(errors) == len(ends) else None
+        less = spreads[0] - spreads[1]
+        verdicts.append(None if error is None or abs(less) <= 2.0 * error else less > 0.0)
+        lines.append(
+            f"{100 * spreads[0]:.2f} and {100 * spreads[1]:.2f} at epsilon = {first['epsilon']:g}"
+            + ("" if error is None else f" (their difference has an error of {100 * error:.2f})")
+        )
+    if not lines:
+        return Finding("No budget holds two exponents at two noise multipliers.", Agreement.UNDECIDED)
+    return Finding(
+        f"Over beta in [1, 2], from the worst exponent to the best, in percentage points with sigma = "
+        f"{low['noise_multiplier']:g} and {high['noise_multiplier']:g}: {'; '.join(lines)}.",
+        Agreement.of_all(verdicts),
+    )
+
+
 def _panel(
     name: str, folders: tuple[str, ...] = (), files: tuple[str, ...] = (), kept_with: str = ""
 ) -> Experiment:
@@ -235,6 +291,8 @@ def _panel(
     return dataclasses.replace(
         EXPERIMENT,
         name=name,
+        numbers=_panel_numbers,
+        findings=_panel_findings,
         pictures=lambda settings, numbers: {name: accuracy_by_beta(settings, numbers)},
         files=lambda settings: files,
         packages=(),
