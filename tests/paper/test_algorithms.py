@@ -96,6 +96,20 @@ def test_algorithm_6_composes_different_losses_as_the_exact_accountant_does():
     assert without.epsilon(1e-3).value < 0.99 * truth
 
 
+def test_algorithm_6_samples_each_distinct_loss_once():
+    drawn = []
+
+    def counted(place):
+        def losses(count, rng):
+            drawn.append((place, count))
+            return rng.uniform(-0.1, 0.1, count)
+
+        return losses
+
+    sampled_compose([(counted(0), 1000), counted(1)], 500, 16.0, 0.125, rng=np.random.default_rng(1))
+    assert drawn == [(0, 1000), (1, 1000)]  # 2 n losses each: 1000 releases of the first cost one sample
+
+
 def test_the_printed_error_falls_with_the_samples_and_is_vacuous_at_the_size_of_training():
     few, many = (printed_error(k=1, n=n, L=10.0, h=0.1, s=0.5, t=1e-2) for n in (10**8, 10**12))
     assert many < few

@@ -6,6 +6,7 @@ images. They run where there is a GPU, and are read from a kept record elsewhere
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -268,7 +269,7 @@ def _flatter(apart: Sequence[Mapping[str, Any]]) -> Finding:
         ends = [(max(rows, key=_accuracy), min(rows, key=_accuracy)) for rows in kept]
         spreads = [_accuracy(best) - _accuracy(worst) for best, worst in ends]
         errors = [error for pair in ends if (error := error_of_difference(*pair)) is not None]
-        error = float(np.hypot(*errors)) if len(errors) == len(ends) else None
+        error = math.hypot(*errors) if len(errors) == len(ends) else None
         less = spreads[0] - spreads[1]
         verdicts.append(None if error is None or abs(less) <= 2.0 * error else less > 0.0)
         lines.append(
