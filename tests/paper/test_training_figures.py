@@ -163,6 +163,8 @@ def test_curves_are_flatter_where_accuracy_moves_less_at_the_largest_multiplier(
     ]
     assert str(training_accuracy._flatter(apart).agreement) == verdict
     assert str(training_accuracy._flatter(apart[:1]).agreement) == "undecided"
+    differ = str(training_accuracy._multiplier_effect(apart).agreement)
+    assert differ == ("agrees" if abs(spreads[0] - spreads[1]) < 0.02 else "differs")
 
 
 def test_one_run_of_each_decides_nothing():

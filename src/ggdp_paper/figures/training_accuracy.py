@@ -213,6 +213,22 @@ def accuracy_by_beta(settings: Settings, numbers: Numbers) -> "Figure":
     return accuracy_figure([(title, curves)], f"test accuracy (%), {repeats}")
 
 
+def _by_multiplier(numbers: Numbers) -> "Figure":
+    """As in Figures 14 to 16: a panel for each noise multiplier."""
+    panels = [
+        (
+            f"noise multiplier {entry['noise_multiplier']:g}",
+            [
+                curve_of(budget["rows"], f"epsilon = {budget['epsilon']:g}")
+                for budget in entry["budgets"]
+                if budget["rows"]
+            ],
+        )
+        for entry in numbers["by noise multiplier"]
+    ]
+    return accuracy_figure(panels, "test accuracy (%)", same_scale=True)
+
+
 def training_files(settings: Settings) -> tuple[str, ...]:
     """The data that the task reads."""
     return tuple(settings["files"])
@@ -250,7 +266,26 @@ def _panel_numbers(settings: Settings, results: list[dict[str, Any]]) -> Numbers
 
 def _panel_findings(settings: Settings, numbers: Numbers) -> dict[str, Finding]:
     found = _verdicts(settings, numbers)
-    return judged(settings, {**found, "flatter": _flatter(numbers["by noise multiplier"])})
+    apart = numbers["by noise multiplier"]
+    return judged(
+        settings, {**found, "flatter": _flatter(apart), "noise multiplier": _multiplier_effect(apart)}
+    )
+
+
+def _multiplier_effect(apart: Sequence[Mapping[str, Any]]) -> Finding:
+    """How far the noise multipliers are apart at beta = 2, in the budgets that hold several of them."""
+    spreads = {}
+    for budgets in zip(*(entry["budgets"] for entry in apart), strict=True):
+        found = [_accuracy(row) for budget in budgets for row in budget["rows"] if row["beta"] == 2.0]
+        if len(found) > 1:
+            spreads[budgets[0]["epsilon"]] = max(found) - min(found)
+    if not spreads:
+        return Finding("No budget holds two noise multipliers.", Agreement.UNDECIDED)
+    listed = ", ".join(f"{100 * spread:.2f} (epsilon = {epsilon:g})" for epsilon, spread in spreads.items())
+    return Finding(
+        f"At beta = 2 the noise multipliers are apart, in percentage points, by {listed}.",
+        Agreement.of_all(spread <= _WEAK for spread in spreads.values()),
+    )
 
 
 def _flatter(apart: Sequence[Mapping[str, Any]]) -> Finding:
@@ -294,7 +329,10 @@ def _panel(
         name=name,
         numbers=_panel_numbers,
         findings=_panel_findings,
-        pictures=lambda settings, numbers: {name: accuracy_by_beta(settings, numbers)},
+        pictures=lambda settings, numbers: {
+            name: accuracy_by_beta(settings, numbers),
+            f"{name}_noise_multiplier": _by_multiplier(numbers),
+        },
         files=lambda settings: files,
         packages=(),
         kept_with=kept_with,
