@@ -213,8 +213,8 @@ def accuracy_by_beta(settings: Settings, numbers: Numbers) -> "Figure":
     return accuracy_figure([(title, curves)], f"test accuracy (%), {repeats}")
 
 
-def _by_multiplier(numbers: Numbers) -> "Figure":
-    """As in Figures 14 to 16: a panel for each noise multiplier."""
+def _by_multiplier(name: str, numbers: Numbers) -> dict[str, "Figure"]:
+    """As in Figures 14 to 16: a panel for each noise multiplier; no picture of a single one."""
     panels = [
         (
             f"noise multiplier {entry['noise_multiplier']:g}",
@@ -226,7 +226,9 @@ def _by_multiplier(numbers: Numbers) -> "Figure":
         )
         for entry in numbers["by noise multiplier"]
     ]
-    return accuracy_figure(panels, "test accuracy (%)", same_scale=True)
+    if len(panels) < 2:
+        return {}
+    return {name: accuracy_figure(panels, "test accuracy (%)", same_scale=True)}
 
 
 def training_files(settings: Settings) -> tuple[str, ...]:
@@ -331,7 +333,7 @@ def _panel(
         findings=_panel_findings,
         pictures=lambda settings, numbers: {
             name: accuracy_by_beta(settings, numbers),
-            f"{name}_noise_multiplier": _by_multiplier(numbers),
+            **_by_multiplier(f"{name}_noise_multiplier", numbers),
         },
         files=lambda settings: files,
         packages=(),
