@@ -1,7 +1,12 @@
 # Everything here sets up .venv by itself. `make` alone lists the targets.
 PYTHON ?= python3
 BIN := .venv/bin
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
+# pip compiles what it installs on one core; compileall does it on all of them (files of other Pythons in a package do not compile)
+define install
+$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable "$(1)"
+@$(BIN)/python -W ignore -m compileall -qq -j 0 .venv/lib || true
+@touch $@
+endef
 
 .PHONY: help demo test test-browser check bench docs figures explorer clean
 help:
@@ -20,20 +25,16 @@ help:
 	@touch $@
 
 .venv/.for-demo: .venv/.created pyproject.toml constraints.txt
-	$(INSTALL) ".[plot]"
-	@touch $@
+	$(call install,.[plot])
 
 .venv/.for-dev: .venv/.created pyproject.toml constraints.txt
-	$(INSTALL) ".[dev]"
-	@touch $@
+	$(call install,.[dev])
 
 .venv/.for-browser: .venv/.for-dev
-	$(INSTALL) ".[dev,browser]"
-	@touch $@
+	$(call install,.[browser])
 
-.venv/.for-bench: .venv/.created pyproject.toml constraints.txt
-	$(INSTALL) ".[plot,bench]"
-	@touch $@
+.venv/.for-bench: .venv/.for-demo
+	$(call install,.[bench])
 
 demo: .venv/.for-demo
 	$(BIN)/ggdp demo --out demo-report
