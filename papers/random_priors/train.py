@@ -14,6 +14,7 @@ Every reading of training images is charged: one release that standardises featu
 those of phase 3 share the budget, and epsilon is what the ledger of the last phase says about all of them. A
 run that was stopped goes on with the same command. The test images are read once, after the last step, one
 view of each; with `--held-out N` they are not read at all, and the last N training images are scored instead.
+`--changes FILE` does that for many settings, a JSON object on each line, and writes all results to `tried.json`.
 Without `--seed` batches and noise are unpredictable; a run with a seed can be repeated and is not private.
 """
 
@@ -374,7 +375,7 @@ def run(asked: argparse.Namespace) -> dict[str, Any]:
         "accuracy, an image and its mirror image averaged": score[1],
         "scored on": f"{len(data.scored)} " + ("held-out training images" if asked.held_out else "test images"),
         "phases": phases,
-        "settings": {name: value for name, value in told.items() if name not in ("data", "out", "prior")},
+        "settings": {name: value for name, value in told.items() if name not in ("data", "out", "prior", "changes", "speed")},
         "prior": {
             "history": torch.load(asked.prior, map_location="cpu")["history"],
             "sha256": hashlib.sha256(asked.prior.read_bytes()).hexdigest(),
@@ -385,6 +386,28 @@ def run(asked: argparse.Namespace) -> dict[str, Any]:
     (out / "record.json").write_text(json.dumps(record, indent=1) + "\n")
     print(json.dumps({name: record[name] for name in ("accuracy", "scored on", "phases", "seconds")}), flush=True)
     return record
+
+
+def tries(asked: argparse.Namespace) -> None:
+    """Run every change of the settings on held-out images; what is there already is not run again."""
+    file = asked.out / "tried.json"
+    found = json.loads(file.read_text()) if file.exists() else []
+    for line in asked.changes.read_text().splitlines():
+        change = json.loads(line)
+        if any(each["change"] == change for each in found):
+            continue
+        name = hashlib.sha256(line.encode()).hexdigest()[:10]
+        try:
+            record = run(argparse.Namespace(**{**vars(asked), **change, "out": asked.out / name}))
+        except Exception as error:
+            print(f"{line}: {type(error).__name__} {str(error)[:300]}", flush=True)
+            continue
+        kept = ("accuracy", "accuracy, an image and its mirror image averaged", "phases", "seconds")
+        found.append({"change": change, **{name: record[name] for name in kept}})
+        print(line, record["accuracy"], flush=True)
+        file.write_text(json.dumps(found, indent=1) + "\n")
+        if asked.device == "cuda":
+            torch.cuda.empty_cache()
 
 
 def speed(asked: argparse.Namespace) -> None:
@@ -434,7 +457,11 @@ def speed(asked: argparse.Namespace) -> None:
                 if step == 5:
                     break
             peak = torch.cuda.max_memory_allocated() / 2**30 if asked.device == "cuda" else 0.0
-            print(f"{train}, {views} views, {'half' if half else 'single'}: {1 / times[-1]:.0f} views/s", peak)
+            print(
+                f"{train}, {views} views, {'half' if half else 'single'}: "
+                f"{1.0 / times[-1]:.0f} views/s, peak {peak:.1f} GiB",
+                flush=True,
+            )
             private.detach()
         except Exception as error:
             print(f"{train}, {views} views, half={half}: {type(error).__name__} {str(error)[:300]}", flush=True)
@@ -475,11 +502,16 @@ def main() -> None:
     parser.add_argument("--held-out", type=int, default=0)
     parser.add_argument("--most", type=int, default=0, help="images of each part, to try the script")
     parser.add_argument("--seed", type=int)
+    parser.add_argument("--changes", type=Path, help="a file of settings to try on held-out images")
     parser.add_argument("--speed", action="store_true", help="only measure steps")
     asked = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = True
     if asked.speed:
         speed(asked)
+    elif asked.changes:
+        if not asked.held_out:
+            parser.error("--held-out must be given with --changes: settings are not chosen on test images")
+        tries(asked)
     else:
         run(asked)
 
