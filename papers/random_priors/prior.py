@@ -106,7 +106,9 @@ def crops(images: Tensor, generator: torch.Generator) -> Tensor:
     across = torch.stack([width * mirror, zero, uniform(-1.0, 1.0, count) * (1.0 - width)], dim=1)
     down = torch.stack([zero, height, uniform(-1.0, 1.0, count) * (1.0 - height)], dim=1)
     grid = functional.affine_grid(torch.stack([across, down], dim=1), [count, 3, 64, 64], align_corners=False)
-    seen = functional.grid_sample(images.float() / 255.0, grid, padding_mode="reflection", align_corners=False)
+    seen = functional.grid_sample(
+        images.float() / 255.0, grid, padding_mode="reflection", align_corners=False
+    )
     seen = functional.avg_pool2d(seen, 2)
     seen = seen * uniform(0.6, 1.4, count, 1, 1, 1)
     middle = seen.mean(dim=(1, 2, 3), keepdim=True)
@@ -119,7 +121,9 @@ def crops(images: Tensor, generator: torch.Generator) -> Tensor:
 
 def _recoloured(turn: Tensor, strength: Tensor) -> Tensor:
     """Matrices that keep the brightness, and turn and scale what is left of a colour."""
-    to = torch.tensor([[0.299, 0.587, 0.114], [0.596, -0.274, -0.322], [0.211, -0.523, 0.312]], device=turn.device)
+    to = torch.tensor(
+        [[0.299, 0.587, 0.114], [0.596, -0.274, -0.322], [0.211, -0.523, 0.312]], device=turn.device
+    )
     one, zero = torch.ones_like(turn), torch.zeros_like(turn)
     cos, sin = strength * torch.cos(turn), strength * torch.sin(turn)
     rotation = torch.stack([one, zero, zero, zero, cos, -sin, zero, sin, cos], dim=1).view(-1, 3, 3)

@@ -38,9 +38,7 @@ def random_images(count: int, generator: torch.Generator) -> Tensor:
 def _mixture(count: int, generator: torch.Generator) -> Tensor:
     """A third of the images each: generated, leaves, and half fields, half waves."""
     some = -(-count // 6)
-    plain = torch.cat(
-        [_fields(some, generator), _waves(some, generator), _generated(2 * some, generator)]
-    )
+    plain = torch.cat([_fields(some, generator), _waves(some, generator), _generated(2 * some, generator)])
     pieces = torch.randint(len(plain), (2, 2 * some), generator=generator, device=generator.device)
     leaves = _leaves(plain[pieces[0]], plain[pieces[1]], generator)
     images = _exposed(torch.cat([plain, leaves]), generator)
@@ -142,7 +140,9 @@ def _of_one_network(count: int, generator: torch.Generator) -> Tensor:
         strength = torch.exp(_uniform(-4.0, 0.0, count, 1, 1, 1, generator=generator))
         noise = _normal(count, 1, *values.shape[2:], generator=generator)
         bias = 0.5 * style @ _normal(_WIDTH, _WIDTH, generator=generator) / math.sqrt(_WIDTH)
-        values = functional.leaky_relu(_standard(values) + strength * noise + bias.view(count, _WIDTH, 1, 1), 0.2)
+        values = functional.leaky_relu(
+            _standard(values) + strength * noise + bias.view(count, _WIDTH, 1, 1), 0.2
+        )
         colours = _normal(count, 3, _WIDTH, generator=generator) / math.sqrt(_WIDTH)
         image = image + torch.einsum("nij,njhw->nihw", colours, values)
     return _coloured(_standard(image), generator)
@@ -157,7 +157,9 @@ def _filters(generator: torch.Generator) -> Tensor:
     frequency = _uniform(0.3, 2.0, pairs, 1, 1, generator=generator)
     along = rows * torch.cos(angle) + columns * torch.sin(angle)
     waves = torch.exp(-(rows**2 + columns**2) / 3.0) * torch.cos(frequency * along + phase)
-    sparse = _normal(pairs, 1, 1, generator=generator) * (_uniform(0.0, 1.0, pairs, 1, 1, generator=generator) < 0.4)
+    sparse = _normal(pairs, 1, 1, generator=generator) * (
+        _uniform(0.0, 1.0, pairs, 1, 1, generator=generator) < 0.4
+    )
     return (waves * sparse).view(_WIDTH, _WIDTH, 5, 5)
 
 
@@ -190,7 +192,9 @@ def _leaves(background: Tensor, textures: Tensor, generator: torch.Generator) ->
         edge = torch.exp(_uniform(2.0, 4.5, count, 1, 1, generator=generator))
         inside = torch.sigmoid(edge * (radius * outline - distance)).unsqueeze(1)
         inside = inside * (number < most).view(-1, 1, 1, 1)
-        colour = _normal(count, 1, 1, 1, generator=generator) + 0.4 * _normal(count, 3, 1, 1, generator=generator)
+        colour = _normal(count, 1, 1, 1, generator=generator) + 0.4 * _normal(
+            count, 3, 1, 1, generator=generator
+        )
         rough = _uniform(0.0, 0.6, count, 1, 1, 1, generator=generator)
         shade = 0.4 * (_normal(count, 1, 1, generator=generator) * first / radius.clamp_min(0.1)).unsqueeze(1)
         moved = torch.roll(textures, (7 * number, 11 * number), (2, 3))

@@ -14,7 +14,7 @@ Every reading of training images is charged: one release that standardises featu
 those of phase 3 share the budget, and epsilon is what the ledger of the last phase says about all of them. A
 run that was stopped goes on with the same command. The test images are read once, after the last step, one
 view of each; with `--held-out N` they are not read at all, and the last N training images are scored instead.
-`--changes FILE` does that for many settings, a JSON object on each line, and writes all results to `tried.json`.
+`--changes FILE` does so for many settings, a JSON object on each line, and writes the results to `tried.json`.
 Without `--seed` batches and noise are unpredictable; a run with a seed can be repeated and is not private.
 """
 
@@ -281,7 +281,11 @@ def run(asked: argparse.Namespace) -> dict[str, Any]:
     scale = features.weights() / released.std
     shift, scale = released.mean.to(device), scale.to(device)
     shared = {"delta": asked.delta, "clip_norm": asked.clip, "views": asked.views}
-    budget = {"target_epsilon": asked.epsilon, "batch_size": min(asked.batch, len(data.train)), "steps": asked.steps}
+    budget = {
+        "target_epsilon": asked.epsilon,
+        "batch_size": min(asked.batch, len(data.train)),
+        "steps": asked.steps,
+    }
     print(f"features after {time.perf_counter() - begun:.1f} s", flush=True)
     scored = [data.scored, data.scored.flip(-1)]
     phases: dict[str, Any] = {}
@@ -292,7 +296,7 @@ def run(asked: argparse.Namespace) -> dict[str, Any]:
     if asked.train == "cnn":
         inputs = torch.stack([standardised(of_views[view]) for view in range(asked.views)], dim=1)
         del of_views
-        model, private, phases["network"] = trained(
+        model, _, phases["network"] = trained(
             Floats(small_network(features.channels)).to(device),
             TensorDataset(inputs, data.labels),
             out / "network",
@@ -373,9 +377,14 @@ def run(asked: argparse.Namespace) -> dict[str, Any]:
         "what": f"CIFAR-10 at epsilon = {asked.epsilon:g}, delta = {asked.delta:g}, no photographs beyond it",
         "accuracy": score[0],
         "accuracy, an image and its mirror image averaged": score[1],
-        "scored on": f"{len(data.scored)} " + ("held-out training images" if asked.held_out else "test images"),
+        "scored on": f"{len(data.scored)} "
+        + ("held-out training images" if asked.held_out else "test images"),
         "phases": phases,
-        "settings": {name: value for name, value in told.items() if name not in ("data", "out", "prior", "changes", "speed")},
+        "settings": {
+            name: value
+            for name, value in told.items()
+            if name not in ("data", "out", "prior", "changes", "speed")
+        },
         "prior": {
             "history": torch.load(asked.prior, map_location="cpu")["history"],
             "sha256": hashlib.sha256(asked.prior.read_bytes()).hexdigest(),
@@ -384,7 +393,10 @@ def run(asked: argparse.Namespace) -> dict[str, Any]:
         "versions": versions(on_gpu=device == "cuda"),
     }
     (out / "record.json").write_text(json.dumps(record, indent=1) + "\n")
-    print(json.dumps({name: record[name] for name in ("accuracy", "scored on", "phases", "seconds")}), flush=True)
+    print(
+        json.dumps({name: record[name] for name in ("accuracy", "scored on", "phases", "seconds")}),
+        flush=True,
+    )
     return record
 
 
@@ -464,7 +476,9 @@ def speed(asked: argparse.Namespace) -> None:
             )
             private.detach()
         except Exception as error:
-            print(f"{train}, {views} views, half={half}: {type(error).__name__} {str(error)[:300]}", flush=True)
+            print(
+                f"{train}, {views} views, half={half}: {type(error).__name__} {str(error)[:300]}", flush=True
+            )
 
 
 def _forever(private: Private) -> Any:
@@ -479,7 +493,9 @@ def waits(device: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder that holds cifar-10-batches-bin or -py")
+    parser.add_argument(
+        "--data", type=Path, required=True, help="folder that holds cifar-10-batches-bin or -py"
+    )
     parser.add_argument("--prior", type=Path, required=True, help="what prior.py wrote")
     parser.add_argument("--out", type=Path, default=Path("random_priors"), help="folder; a run there goes on")
     parser.add_argument("--device", default="cuda")
@@ -493,10 +509,12 @@ def main() -> None:
     parser.add_argument("--momentum", type=float, default=0.0)
     parser.add_argument("--clip", type=float, default=1.0)
     parser.add_argument("--average", type=float, default=0.99)
-    parser.add_argument("--grid", type=int, default=1, help="features are averaged over so many by so many fields")
+    parser.add_argument(
+        "--grid", type=int, default=1, help="features are averaged over so many by so many fields"
+    )
     parser.add_argument("--head-epsilon", type=float, default=0.3)
     parser.add_argument("--head-steps", type=int, default=50)
-    parser.add_argument("--head-lr", type=float, default=2.0)
+    parser.add_argument("--head-lr", type=float, default=30.0)
     parser.add_argument("--half", action="store_true", help="bfloat16 in forward and backward passes")
     parser.add_argument("--physical", type=int, help="most images in memory at a time")
     parser.add_argument("--held-out", type=int, default=0)
