@@ -85,7 +85,7 @@ def _lead(gaussian: dict, row: dict, leads: int) -> dict[str, Any]:
     decided = (
         "beta = 2 is better" if low > 0.0 else "beta = 2 is worse" if high < 0.0 else "neither is better"
     )
-    if -MATTERS < low and high < MATTERS:
+    if max(-low, high) < MATTERS:
         decided += ", and by less than 0.1 points"
     return {
         "lead of beta = 2": lead,

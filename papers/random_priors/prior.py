@@ -26,7 +26,7 @@ from torch.nn import functional
 
 MEAN, STD = 0.45, 0.25  # of pixels, public constants
 GROUPS = 16
-FEATURES = 256
+FEATURES = 256  # of width 4
 PARTS = 9  # stem, two blocks at 32 x 32, two at 16 x 16, two at 8 x 8, normalisation, unit
 _PROJECTED = 128
 
@@ -157,7 +157,7 @@ def learn(
     step = _Step(model, images, pairs, learning_rate, generator, device)
     compiling = step.compile() if compiled else 0.0
     start, steps, pairs_before = time.perf_counter(), 0, sum(each["pairs"] for each in kept["history"])
-    losses: list[float] = []
+    losses: list[Tensor] = []
     warm = min(10.0, 0.1 * seconds)
     while (passed := time.perf_counter() - start) < seconds:
         rising = min(1.0, (passed + 0.1) / warm)
@@ -190,7 +190,15 @@ def learn(
 class _Step:
     """One step of phase 1; compiled where that works and is faster."""
 
-    def __init__(self, model, images, pairs, learning_rate, generator, device) -> None:  # noqa: ANN001
+    def __init__(
+        self,
+        model: Projected,
+        images: Tensor,
+        pairs: int,
+        learning_rate: float,
+        generator: torch.Generator,
+        device: str,
+    ) -> None:
         self.model, self.called, self.images, self.pairs = model, model, images, pairs
         self.generator, self.device = generator, device
         self.optimizer = torch.optim.SGD(

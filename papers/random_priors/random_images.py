@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Images of random processes: noise, waves, an untrained generator, dead leaves. No photograph is behind them.
+"""Images of random processes: noise, waves, an untrained generator, dead leaves; no photographs.
 
 Four processes, each drawn for a whole batch at a time on the device of the generator:
 
@@ -149,7 +149,7 @@ def _of_one_network(count: int, generator: torch.Generator) -> Tensor:
 
 
 def _filters(generator: torch.Generator) -> Tensor:
-    """[channels, channels, 5, 5]: waves under a bell, of random direction and frequency, sparsely connected."""
+    """[channels, channels, 5, 5]: waves under a bell, of random direction and frequency; many are zero."""
     pairs = _WIDTH * _WIDTH
     axis = torch.arange(5.0, device=generator.device) - 2.0
     rows, columns = axis.view(1, -1, 1), axis.view(1, 1, -1)

@@ -14,7 +14,7 @@ Every reading of training images is charged: one release that standardises featu
 those of phase 3 share the budget, and epsilon is what the ledger of the last phase says about all of them. A
 run that was stopped goes on with the same command. The test images are read once, after the last step, one
 view of each; with `--held-out N` they are not read at all, and the last N training images are scored instead.
-`--changes FILE` does so for many settings, a JSON object on each line, and writes the results to `tried.json`.
+`--changes FILE` does so for many settings, one JSON object a line, and writes the results to `tried.json`.
 Without `--seed` batches and noise are unpredictable; a run with a seed can be repeated and is not private.
 """
 
@@ -230,17 +230,23 @@ def trained(
     average: float,
     **private_arguments: Any,
 ) -> tuple[nn.Module, Private, dict[str, float]]:
-    """Train with privacy, kept in the folder; the average of the weights, the run and its numbers."""
+    """Train with privacy, or read what was trained from the folder; average of weights, run, its numbers."""
     optimizer = torch.optim.SGD(model.parameters(), lr=learning_rate, momentum=momentum)
     averaged = WeightAverage(model, optimizer, average)
     start = time.perf_counter()
     private = make_private(
         model, optimizer, DataLoader(data, shuffle=True), beta=2.0, generator=generator, **private_arguments
     )
+    finished = out / "finished.pt"
+    if finished.exists():
+        kept = torch.load(finished, map_location=data.tensors[0].device)
+        averaged.model.load_state_dict(kept["model"])
+        private.detach()
+        return averaged.model, private, kept["numbers"]
     report = fit(
         private,
-        checkpoint=out,
-        resume=(out / "ledger.json").exists() or (out.exists() and any(out.iterdir())),
+        checkpoint=out / "steps",
+        resume=(out / "steps").exists(),
         keep={"averaged": averaged},
         save_every=60.0,
         progress=False,
@@ -254,6 +260,7 @@ def trained(
         "steps": report.last.steps,
         "seconds": time.perf_counter() - start,
     }
+    torch.save({"model": averaged.model.state_dict(), "numbers": numbers}, finished)
     return averaged.model, private, numbers
 
 
@@ -291,7 +298,9 @@ def run(asked: argparse.Namespace) -> dict[str, Any]:
     phases: dict[str, Any] = {}
 
     def standardised(found: Tensor) -> Tensor:
-        return ((found.float() - shift.view(-1, 1, 1)) * scale.view(-1, 1, 1)).to(found.dtype)
+        for part in torch.split(found, _CHUNK):  # in place: there are gigabytes of them
+            part.copy_((part.float() - shift.view(-1, 1, 1)) * scale.view(-1, 1, 1))
+        return found
 
     if asked.train == "cnn":
         inputs = torch.stack([standardised(of_views[view]) for view in range(asked.views)], dim=1)
