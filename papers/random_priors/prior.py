@@ -165,8 +165,9 @@ def learn(
         losses.append(step(learning_rate * rising * falling))
         steps += 1
         if steps % 64 == 0:
-            at = torch.randint(pool - 512, (), generator=generator, device=device)
-            images[at : at + 512] = random_images(512, generator)
+            fresh = min(512, pool)
+            at = int(torch.randint(pool - fresh + 1, (), generator=generator, device=device))
+            images[at : at + fresh] = random_images(fresh, generator)
             _wait(device)
             if steps % 512 == 0:
                 recent = float(torch.stack(losses[-64:]).mean())
