@@ -8,6 +8,7 @@
 - `linear`: a linear layer on frozen features;
 - `cnn`: a small convolutional network on frozen features, beside the scattering features of Table 1;
 - `last`: a linear layer on frozen features first (phase 2), then it and the last two blocks (phase 3);
+- `upper`: the same, with the last four blocks in phase 3;
 - `whole`: the same, with all of the network in phase 3, which is DP-RandP (Tang et al. 2023).
 
 Every reading of training images is charged: one release that standardises features, the steps of phase 2 and
@@ -50,7 +51,7 @@ from ggdp_paper.tasks.standardisation import (
 )
 
 STANDARDISING_NOISE = 32.0
-FROZEN_PARTS = {"linear": prior.PARTS, "cnn": prior.PARTS, "last": 5, "whole": 0}
+FROZEN_PARTS = {"linear": prior.PARTS, "cnn": prior.PARTS, "last": 5, "upper": 3, "whole": 0}
 _CHUNK = 4096
 _SHIFT = 4  # pixels by which a view may be moved
 _PUBLIC = 2048  # random images from which the first guess of features comes
@@ -437,8 +438,9 @@ def speed(asked: argparse.Namespace) -> None:
     network = prior.load(asked.prior, asked.device)
     torch.backends.cuda.matmul.allow_tf32 = True
     for train, views, half in (
-        ("last", 8, True),
-        ("last", 8, False),
+        ("last", 4, True),
+        ("last", 4, False),
+        ("upper", 4, True),
         ("whole", 4, True),
         ("whole", 4, False),
     ):
