@@ -29,6 +29,7 @@ GROUPS = 16
 FEATURES = 256  # of width 4
 PARTS = 9  # stem, two blocks at 32 x 32, two at 16 x 16, two at 8 x 8, normalisation, unit
 _PROJECTED = 128
+_SAVE_EVERY = 40.0  # seconds
 
 
 class Block(nn.Module):
@@ -156,9 +157,24 @@ def learn(
     print(f"{pool} images in {drawn:.1f} s", flush=True)
     step = _Step(model, images, pairs, learning_rate, generator, device)
     compiling = step.compile() if compiled else 0.0
-    start, steps, pairs_before = time.perf_counter(), 0, sum(each["pairs"] for each in kept["history"])
-    losses: list[Tensor] = []
+    start, steps, losses, saved = time.perf_counter(), 0, [], 0.0
     warm = min(10.0, 0.1 * seconds)
+
+    def save() -> dict[str, float]:
+        recent = [float(each) for each in losses[-64:]]
+        done = {
+            "seconds": time.perf_counter() - start,
+            "seconds compiling": compiling,
+            "steps": steps,
+            "pairs": steps * pairs,
+            "loss": sum(recent) / max(len(recent), 1),
+        }
+        halves = {name: value.half() for name, value in model.state_dict().items()}
+        out.parent.mkdir(parents=True, exist_ok=True)
+        torch.save({**kept, "history": [*kept["history"], done], "model": halves}, out)
+        print(json.dumps(done), flush=True)
+        return done
+
     while (passed := time.perf_counter() - start) < seconds:
         rising = min(1.0, (passed + 0.1) / warm)
         falling = 0.5 * (1.0 + math.cos(math.pi * passed / seconds))
@@ -169,23 +185,11 @@ def learn(
             at = int(torch.randint(pool - fresh + 1, (), generator=generator, device=device))
             images[at : at + fresh] = random_images(fresh, generator)
             _wait(device)
-            if steps % 512 == 0:
-                recent = float(torch.stack(losses[-64:]).mean())
-                print(f"{passed:.0f} s, {steps} steps, loss {recent:.3f}", flush=True)
+            if passed - saved > _SAVE_EVERY:
+                saved = passed
+                save()
     _wait(device)
-    done = {
-        "seconds": time.perf_counter() - start,
-        "seconds compiling": compiling,
-        "steps": steps,
-        "pairs": steps * pairs,
-        "loss": float(torch.stack(losses[-64:]).mean()) if losses else math.nan,
-    }
-    kept["history"].append(done)
-    kept["model"] = {name: value.half() for name, value in model.state_dict().items()}
-    out.parent.mkdir(parents=True, exist_ok=True)
-    torch.save(kept, out)
-    print(json.dumps({**done, "pairs in all": pairs_before + done["pairs"]}), flush=True)
-    return done
+    return save()
 
 
 class _Step:
