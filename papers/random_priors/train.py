@@ -25,6 +25,7 @@ import hashlib
 import json
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,17 @@ def frozen_features(trunk: nn.Sequential, pixels: Tensor, grid: int | None) -> T
             seen = functional.adaptive_avg_pool2d(seen.float(), grid)
         found.append(seen.contiguous().to(torch.bfloat16 if device == "cuda" else torch.float32))
     return torch.cat(found)
+
+
+def side_by_side(count: int, views: int, of_view: Callable[[int], Tensor]) -> Tensor:
+    """[count, views, ...] from what a function gives for each view, with no second copy of the whole."""
+    first = of_view(0)
+    found = torch.empty(count, views, *first.shape[1:], dtype=first.dtype, device=first.device)
+    found[:, 0] = first
+    del first
+    for view in range(1, views):
+        found[:, view] = of_view(view)
+    return found
 
 
 class Features:
@@ -304,8 +316,7 @@ def run(asked: argparse.Namespace) -> dict[str, Any]:
         return found
 
     if asked.train == "cnn":
-        inputs = torch.stack([standardised(of_views[view]) for view in range(asked.views)], dim=1)
-        del of_views
+        inputs = side_by_side(len(data.train), asked.views, lambda view: standardised(of_views.pop(0)))
         model, _, phases["network"] = trained(
             Floats(small_network(features.channels)).to(device),
             TensorDataset(inputs, data.labels),
@@ -355,9 +366,9 @@ def run(asked: argparse.Namespace) -> dict[str, Any]:
             trunk = network[:cut]
             inputs = views
             if cut:
-                seen = [frozen_features(trunk, views[:, view], None) for view in range(asked.views)]
-                inputs = torch.stack(seen, dim=1)
-                del seen
+                inputs = side_by_side(
+                    len(views), asked.views, lambda view: frozen_features(trunk, views[:, view], None)
+                )
             print(f"phase 3 begins after {time.perf_counter() - begun:.1f} s", flush=True)
 
             def on_epoch(row: Any) -> None:
@@ -448,8 +459,10 @@ def speed(asked: argparse.Namespace) -> None:
         pixels = views_of(data.train[:count], views, torch.Generator(asked.device).manual_seed(1))
         inputs = pixels
         if cut:
-            inputs = torch.stack(
-                [frozen_features(network[:cut], pixels[:, view], None) for view in range(views)], dim=1
+            inputs = side_by_side(
+                count,
+                views,
+                lambda view, trunk=network[:cut], seen=pixels: frozen_features(trunk, seen[:, view], None),
             )
         nothing = torch.zeros(prior.FEATURES, device=asked.device)
         model = Classifier(network[cut:], 1, nothing, nothing + 1.0, half).to(asked.device)
