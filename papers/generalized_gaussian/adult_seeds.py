@@ -52,46 +52,49 @@ def main() -> None:
         if one is not None:
             accuracies[list(cells)[place % len(cells)]].append(one["result"]["accuracies"])
     rows = [_row(row, accuracies[tuple(row[name] for name in ("beta", *GRID))], record) for row in chosen]
-    leads = len(
-        {(row["beta"], row["epochs"]) for row in rows if row["beta"] != 2.0}
-    )  # some budgets are alike
-    for row in rows:
-        if row["beta"] != 2.0:
-            gaussian = next(
-                each for each in rows if each["beta"] == 2.0 and each["epsilon"] == row["epsilon"]
-            )
-            row |= _lead(gaussian, row, leads)
+    told = {
+        "what": "Adult: the settings of Figure 4, run again with seeds that took no part in the choice",
+        "seeds": arguments.seeds,
+        "versions": versions(on_gpu=False),
+        "rows": with_leads(rows),
+    }
+    for row in told["rows"]:
+        if "decided" in row:
             print(
                 f"epsilon {row['epsilon']:g}, beta {row['beta']:g}: {100 * row['accuracy']:.3f} "
-                f"({100 * (row['std'] or 0.0):.3f}, {row['runs']} runs), beta = 2 leads by "
+                f"({100 * row['std']:.3f}, {row['runs']} runs), beta = 2 leads by "
                 f"{100 * row['lead of beta = 2']:+.3f}, 95% interval "
                 f"[{', '.join(f'{100 * end:+.3f}' for end in row['interval'])}]: {row['decided']}"
             )
-    told = {
-        "seeds": arguments.seeds,
-        "leads compared": leads,
-        "versions": versions(on_gpu=False),
-        "rows": rows,
-    }
     (arguments.out / "adult_seeds.json").write_text(json.dumps(told, indent=1) + "\n")
 
 
-def _lead(gaussian: dict, row: dict, leads: int) -> dict[str, Any]:
-    """By how much beta = 2 is ahead of another exponent at a budget, and what its interval decides."""
+def with_leads(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Beside each exponent below 2, by how much beta = 2 is ahead at that budget, and what that decides."""
+    gaussians = {row["epsilon"]: row for row in rows if row["beta"] == 2.0}
+    pairs = [(row, gaussians[row["epsilon"]]) for row in rows if row["beta"] != 2.0]
+    # Two budgets in which the same epochs were the best ones are one comparison.
+    count = len({(row["beta"], row["accuracy"], gaussian["accuracy"]) for row, gaussian in pairs})
+    found = {id(row): _lead(gaussian, row, count) for row, gaussian in pairs}
+    return [{**row, **found.get(id(row), {})} for row in rows]
+
+
+def _lead(gaussian: dict[str, Any], row: dict[str, Any], count: int) -> dict[str, Any]:
+    """Its interval by itself; what it decides is by the interval for all `count` of them together."""
     lead, error = gaussian["accuracy"] - row["accuracy"], error_of_difference(gaussian, row)
     freedom = 2 * (min(gaussian["runs"], row["runs"]) - 1)
-    one, all_together = (float(error * stats.t.ppf(1.0 - 0.025 / count, freedom)) for count in (1, leads))
-    low, high = lead - all_together, lead + all_together
-    decided = (
-        "beta = 2 is better" if low > 0.0 else "beta = 2 is worse" if high < 0.0 else "neither is better"
-    )
+    alone, together = (float(error * stats.t.ppf(1.0 - 0.025 / number, freedom)) for number in (1, count))
+    low, high = lead - together, lead + together
+    decided = "neither is better"
+    if low > 0.0 or high < 0.0:
+        decided = f"beta = 2 is {'better' if low > 0.0 else 'worse'}"
     if max(-low, high) < MATTERS:
         decided += ", and by less than 0.1 points"
     return {
         "lead of beta = 2": lead,
         "its standard error": error,
-        "interval": [lead - one, lead + one],
-        "interval, all leads together": [low, high],
+        "interval": [lead - alone, lead + alone],
+        f"interval, {count} leads together": [low, high],
         "decided": decided,
     }
 
