@@ -241,10 +241,18 @@ def trained(
     learning_rate: float,
     momentum: float,
     average: float,
+    faster: float = 1.0,
     **private_arguments: Any,
 ) -> tuple[nn.Module, Private, dict[str, float]]:
-    """Train with privacy, or read what was trained from the folder; average of weights, run, its numbers."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=learning_rate, momentum=momentum)
+    """Train with privacy, or read what was trained from the folder; average of weights, run, its numbers.
+
+    `faster` is by how much the learning rate of a linear layer on the network is larger: its inputs have length
+    about 1, so that its gradients are short.
+    """
+    quick = list(model.linear.parameters()) if isinstance(model, Classifier) else []
+    others = [each for each in model.parameters() if all(each is not one for one in quick)]
+    groups = [{"params": others}, {"params": quick, "lr": faster * learning_rate}] if quick else others
+    optimizer = torch.optim.SGD(groups, lr=learning_rate, momentum=momentum)
     averaged = WeightAverage(model, optimizer, average)
     start = time.perf_counter()
     private = make_private(
@@ -383,6 +391,7 @@ def run(asked: argparse.Namespace) -> dict[str, Any]:
                 out / "network",
                 generator,
                 on_epoch,
+                faster=asked.faster,
                 learning_rate=asked.lr,
                 momentum=asked.momentum,
                 average=asked.average,
@@ -535,6 +544,9 @@ def main() -> None:
     parser.add_argument("--average", type=float, default=0.99)
     parser.add_argument(
         "--grid", type=int, default=1, help="features are averaged over so many by so many fields"
+    )
+    parser.add_argument(
+        "--faster", type=float, default=10.0, help="of the linear layer in phase 3, times --lr"
     )
     parser.add_argument("--head-epsilon", type=float, default=0.3)
     parser.add_argument("--head-steps", type=int, default=50)
