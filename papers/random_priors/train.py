@@ -246,8 +246,8 @@ def trained(
 ) -> tuple[nn.Module, Private, dict[str, float]]:
     """Train with privacy, or read what was trained from the folder; average of weights, run, its numbers.
 
-    `faster` is by how much the learning rate of a linear layer on the network is larger: its inputs have length
-    about 1, so that its gradients are short.
+    `faster` is by how much the learning rate of the linear layer is larger: its inputs have length about 1,
+    so that its gradients are short.
     """
     quick = list(model.linear.parameters()) if isinstance(model, Classifier) else []
     others = [each for each in model.parameters() if all(each is not one for one in quick)]
