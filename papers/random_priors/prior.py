@@ -136,6 +136,7 @@ def learn(
     *,
     seconds: float,
     device: str,
+    most_seconds: float = math.inf,
     pairs: int = 512,
     pool: int = 131_072,
     width: int = 4,
@@ -143,7 +144,11 @@ def learn(
     compiled: bool = True,
     seed: int = 1,
 ) -> dict[str, float]:
-    """Learn for so many seconds, pictures and compilation not counted; returns what was done."""
+    """Learn for so many seconds, pictures and compilation not counted; returns what was done.
+
+    With them it takes `most_seconds` at most: less is learnt where they take long.
+    """
+    begun = time.perf_counter()
     kept = torch.load(out, map_location=device) if out.exists() else {"history": [], "width": width}
     generator = torch.Generator(device).manual_seed(seed + 1000 * len(kept["history"]))
     torch.manual_seed(seed)
@@ -158,6 +163,7 @@ def learn(
     step = _Step(model, images, pairs, learning_rate, generator, device)
     compiling = step.compile() if compiled else 0.0
     start, steps, losses, saved = time.perf_counter(), 0, [], 0.0
+    seconds = max(1.0, min(seconds, most_seconds - (start - begun)))
     warm = min(10.0, 0.1 * seconds)
 
     def save() -> dict[str, float]:
@@ -270,6 +276,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="the file; gone on with if it exists")
     parser.add_argument("--seconds", type=float, default=150.0)
+    parser.add_argument(
+        "--most-seconds", type=float, default=math.inf, help="with what comes before learning"
+    )
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--pairs", type=int, default=512, help="in a batch")
     parser.add_argument("--pool", type=int, default=131_072, help="images to choose from")
@@ -281,6 +290,7 @@ def main() -> None:
     learn(
         asked.out,
         seconds=asked.seconds,
+        most_seconds=asked.most_seconds,
         device=asked.device,
         pairs=asked.pairs,
         pool=asked.pool,
