@@ -72,8 +72,12 @@ class Projected(nn.Module):
         super().__init__()
         self.network = network(width)
         features = 64 * width
-        self.projection = nn.Sequential(
-            nn.Linear(features, features), nn.ReLU(), nn.Linear(features, _PROJECTED)
+        self.projection = nn.Sequential(  # normalised over the batch, which keeps features from becoming one
+            nn.Linear(features, features),
+            nn.BatchNorm1d(features, track_running_stats=False),
+            nn.ReLU(),
+            nn.Linear(features, _PROJECTED),
+            nn.BatchNorm1d(_PROJECTED, affine=False, track_running_stats=False),
         )
 
     def forward(self, images: Tensor) -> Tensor:
