@@ -81,7 +81,9 @@ class Projected(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        return functional.normalize(self.projection(self.network(images).mean(dim=(2, 3)).float()), dim=1)
+        features = self.network(images).mean(dim=(2, 3))
+        with torch.autocast(features.device.type, enabled=False):  # distances need more than eight bits
+            return functional.normalize(self.projection(features.float()), dim=1)
 
 
 def loss_of(first: Tensor, second: Tensor) -> Tensor:
