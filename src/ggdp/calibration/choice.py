@@ -44,6 +44,7 @@ _BELOW_ONE = 0.15  # exponents are spaced evenly in log(beta - 1 + this): close 
 _STRIDE = 0.3  # between the three exponents of a first bracket, in that coordinate
 _FARTHEST = 0.45  # how far from them a fitted parabola is trusted
 _MARGIN = 5e-6  # of a scale, above the estimated least, where one question is to certify
+_MOST_FELT = 4e-4  # in log loss: by how much the margin may raise it
 _CLOSE = 1e-4  # a gain in log loss that is not worth another question
 _NOT_SEEN = 2e-5  # in log loss: what estimates cannot tell apart
 _TIE = 1e-4  # in log loss: Laplace or Gaussian noise this close to the best is the answer
@@ -361,7 +362,10 @@ class NoiseSearch:
         values = [self._loss_at(beta, plan) for beta, plan in zip(scan, plans, strict=True)]
         least = min(values)
         if not math.isfinite(least):
-            return [scan[values.index(least)]]
+            hopeless = GAUSSIAN if low <= GAUSSIAN <= high else low
+            if self._has_plan:  # more noise is planned than is covered: one question, and its refusal
+                self._calibrated[hopeless] = self._problem(hopeless).least_noise(hopeless)
+            return [hopeless]
         around = [math.inf, *values, math.inf]
         valleys = []
         for number, (beta, value) in enumerate(zip(scan, values, strict=True)):
@@ -388,7 +392,7 @@ class NoiseSearch:
 
     @cached_property
     def _has_plan(self) -> bool:
-        return self.problem.target.epsilon > 0.0 and self.problem.target.delta > 0.0
+        return self.problem.target.delta > 0.0
 
     def _border(self, beta: float) -> Start | None:
         """The precision at which the target is just met, from a few questions near the planned one."""
@@ -439,10 +443,11 @@ class NoiseSearch:
         where so little more noise is felt, as by P(|noise| > t) far out.
         """
         start, problem = self._found.get(beta), self._problem(beta)
-        if start is None or self._felt(beta, start) > _CLOSE:
+        if start is None or self._felt(beta, start) > _MOST_FELT:
             return None
         at = start.log_value - _MARGIN
-        for _ in range(_MOST_CERTIFIED if problem.spherical else 1):
+        wide = problem.spherical or problem.target.epsilon == 0.0  # bounds, so that the margin may not do
+        for _ in range(_MOST_CERTIFIED if wide else 1):
             step = problem.step(beta, math.exp(at))
             mechanism = run_of(step, problem.rate, problem.steps, problem.alongside)
             verdict = problem.target.judge(mechanism)
