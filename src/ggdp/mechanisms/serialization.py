@@ -109,6 +109,7 @@ def _describe(mechanism: Mechanism) -> dict[str, Any]:
                 "beta": noise.beta,
                 "scale": noise.scale,
                 "dimension": noise.dimension,
+                **({} if noise.power == 0.0 else {"power": noise.power}),
                 "sensitivity": mechanism.sensitivity,
             }
         case GridNoise(noise=discrete):
@@ -178,9 +179,9 @@ def _build(data: dict[str, Any], levels: int) -> Mechanism:
             weights, means, stds = (_list(data, name) for name in ("weights", "means", "stds"))
             return GaussianMixtureNoise(weights, means, stds, shift=_field(data, "shift"))
         case "spherical-noise":
-            _only(data, "beta", "scale", "dimension", "sensitivity")
+            _only(data, "beta", "scale", "dimension", "power", "sensitivity")
             beta, scale, dimension = (_field(data, name) for name in ("beta", "scale", "dimension"))
-            law = SphericalGeneralizedGaussian(beta, scale, dimension)
+            law = SphericalGeneralizedGaussian(beta, scale, dimension, data.get("power", 0.0))
             return SphericalNoise(law, _field(data, "sensitivity"))
         case "grid-noise":
             _only(data, "noise", "sensitivity", "grid", "dimension", "on_grid")

@@ -36,10 +36,12 @@ class SphericalNoise(CustomMechanism):
         )
         _check_power(self.noise)
         object.__setattr__(self, "sensitivity", arguments.real("sensitivity", self.sensitivity, above=0.0))
-        hint = (
-            "spherical noise depends on the Euclidean length alone; bound the l_2 norm of what a record does"
-        )
-        object.__setattr__(self, "norm", arguments.real("norm", self.norm, least=2.0, most=2.0, hint=hint))
+        if self.norm != 2.0:
+            raise ValueError(
+                f"norm must be 2 for spherical noise, got {self.norm!r}: it depends on the Euclidean length "
+                "alone; bound the l_2 norm of what a record does, or take independent noise"
+            )
+        object.__setattr__(self, "norm", 2.0)
 
     def replaced(self, rate: float) -> "SphericalNoise | SphericalReplacement":
         """What replacing a record costs: twice the distance, if it always takes part."""

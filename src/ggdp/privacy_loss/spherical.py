@@ -55,6 +55,7 @@ _ENOUGH = 1 << 20  # rectangles in one half of the angles
 _KINDS = 6  # of groups: narrow rectangles are kept apart from wide ones, which are rare
 _BLOCK = 1 << 18  # rectangles that are treated at once
 _AT_POLE = 1e-8  # of 1 - sin phi / cosh xi: nearer to a pole the loss counts as infinite
+_AT_POLES = 1e-16  # probability of losses that count as infinite for their sake
 _KEPT = 1e-120  # more than lies outside of the grid
 _NEGLIGIBLE = 1e-290  # masses below, of the largest one, may have lost digits to underflow
 _SKETCH = ((64, 400), (160, 300))  # nodes along xi and along one half of the angles, for estimates alone
@@ -136,7 +137,9 @@ def spherical_cells(beta: float, dimension: int, length: float, pole: float = 0.
         np.append(loss_low[there], -math.inf),
         np.append(loss_high[there], math.inf),
     )
-    return within(found, length) if beta == 1.0 and pole == 0.0 else found
+    if pole:
+        return _cut_at_poles(found)
+    return within(found, length) if beta == 1.0 else found
 
 
 _legendre = lru_cache(np.polynomial.legendre.leggauss)  # of many nodes it takes longer than all the rest
@@ -171,6 +174,19 @@ def sketch(beta: float, dimension: int, length: float, pole: float = 0.0) -> Cel
         loss = far - near + pole * (leans[0] - leans[1])
         p = np.exp(np.minimum(np.log(np.maximum(q, 1e-300)) + loss, 0.0))
     return Cells(*(part.ravel() for part in (p, p, q, q, loss, loss)))
+
+
+def _cut_at_poles(cells: Cells) -> Cells:
+    """The same cells where the rarest losses, next to the two poles, count as infinite ones.
+
+    They grow like the logarithm of the distance, so that they have no exponential moments of high orders,
+    which a composition needs.
+    """
+    high, low = cells.loss_high.copy(), cells.loss_low.copy()
+    for loss, mass, end in ((high, cells.p_high, math.inf), (low, cells.q_high, -math.inf)):
+        order = np.argsort(-loss if end > 0.0 else loss)
+        loss[order[np.cumsum(mass[order]) <= _AT_POLES]] = end
+    return Cells(cells.p_low, cells.p_high, cells.q_low, cells.q_high, low, high)
 
 
 def within(cells: Cells, largest: float) -> Cells:
