@@ -50,7 +50,8 @@ def staircase_std(loss, width):
 
 
 def staircase(gaussian, run):
-    """The least std of staircase noise, of the best width for one release and of width 1/2, to half a percent.
+    """The least std of staircase noise, of the best width for one release and of width 1/2, to half a
+    percent.
 
     Its density falls with the distance, so that the longest shift, 1, is the worst. With width <= 1/2 the two
     laws then differ by a loss of `loss`, 0 or -`loss`, and are a pair on three outcomes.
@@ -102,6 +103,7 @@ def least(family, ends, run):
 
 
 def out_of_time(*_):
+    """Called by the alarm."""
     raise TimeoutError
 
 
@@ -151,7 +153,9 @@ def mixture(gaussian, run):
 
         def family(std, weight=weight, share=share, unit=unit):
             wide, weights = std / unit, (weight, 1.0 - weight)
-            return composed(ggdp.GaussianMixtureNoise(weights, (0.0, 0.0), (share * wide, wide), shift=1.0), run)
+            return composed(
+                ggdp.GaussianMixtureNoise(weights, (0.0, 0.0), (share * wide, wide), shift=1.0), run
+            )
 
         try:
             found.append(least(family, (0.3 * gaussian, 2.0 * gaussian), run))

@@ -144,7 +144,18 @@ def calibrate_scale(
     """
     target, others = Target(epsilon, delta, adjacency), tuple(alongside)
     shared = NoiseProblem(
-        target, rate, steps, sensitivity, norm, dimension, shift, others, tolerance, spherical, sampling, power
+        target,
+        rate,
+        steps,
+        sensitivity,
+        norm,
+        dimension,
+        shift,
+        others,
+        tolerance,
+        spherical,
+        sampling,
+        power,
     )
     return shared.least_noise(beta)
 

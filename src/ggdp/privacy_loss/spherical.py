@@ -375,7 +375,9 @@ def _masses(pair: _Pair, centre: float, steps: Array, angles: Array, peak: float
             size = np.maximum(size, np.abs(tilt) - across)
             if pair.pole:
                 tilt = tilt + pair.pole * (log_cosh + lean)
-                size = np.maximum(size, np.abs(tilt) - across + pair.pole * (1.0 - lean + 4.0 / (1.0 + ratio)))
+                size = np.maximum(
+                    size, np.abs(tilt) - across + pair.pole * (1.0 - lean + 4.0 / (1.0 + ratio))
+                )
             with np.errstate(under="ignore"):
                 mean += (
                     share
