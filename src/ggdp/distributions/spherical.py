@@ -110,6 +110,13 @@ class SphericalGeneralizedGaussian:
         """Standard deviation of every coordinate."""
         return math.sqrt(self.mean_square / self.dimension)
 
+    @property
+    def mean_absolute(self) -> float:
+        """E|X_1|, of every coordinate: the mean length times the mean of |u_1| for a uniform direction u."""
+        d = self.dimension
+        share = gammaln(0.5 * d) - gammaln(0.5 * (d + 1)) if d < 1000 else -_log_gamma_ratio(0.5 * d, 0.5)
+        return self.radius_moment(1.0) * math.exp(share) / math.sqrt(math.pi)
+
     def sample(self, shape: int | tuple[int, ...], *, rng: Rng) -> NDArray[np.float64]:
         """Independent vectors, an array of the given shape with one axis more, of length `dimension`.
 

@@ -177,10 +177,8 @@ def sketch(beta: float, dimension: int, length: float, pole: float = 0.0) -> Cel
 
 
 def _cut_at_poles(cells: Cells) -> Cells:
-    """The same cells where the rarest losses, next to the two poles, count as infinite ones.
-
-    They grow like the logarithm of the distance, so that they have no exponential moments of high orders,
-    which a composition needs.
+    """The same cells where the rarest losses, next to the two poles, count as infinite ones: they have no
+    exponential moments of high orders, which a composition needs.
     """
     high, low = cells.loss_high.copy(), cells.loss_low.copy()
     for loss, mass, end in ((high, cells.p_high, math.inf), (low, cells.q_high, -math.inf)):
@@ -318,18 +316,12 @@ def _radial(centre: float, step: Array) -> tuple[Array, Array, Array]:
     small, turn = 2.0 * np.sinh(0.5 * step) ** 2, np.sinh(step)
     far = step < -0.5
     xi = np.where(far, centre + step, 1.0)
+    logs = []
     with np.errstate(divide="ignore"):
-        log_sinh = np.where(
-            far,
-            np.log(np.sinh(xi)) - math.log(math.sinh(centre)),
-            np.log1p(np.where(far, 0.0, small + turn / math.tanh(centre))),
-        )
-    log_cosh = np.where(
-        far,
-        np.log(np.cosh(xi)) - math.log(math.cosh(centre)),
-        np.log1p(np.where(far, 0.0, small + turn * math.tanh(centre))),
-    )
-    return log_sinh, log_cosh, np.maximum(math.cosh(centre) * np.exp(log_cosh), 1.0)
+        for function, slope in ((np.sinh, 1.0 / math.tanh(centre)), (np.cosh, math.tanh(centre))):
+            near = np.log1p(np.where(far, 0.0, small + turn * slope))
+            logs.append(np.where(far, np.log(function(xi)) - math.log(function(centre)), near))
+    return logs[0], logs[1], np.maximum(math.cosh(centre) * np.exp(logs[1]), 1.0)
 
 
 def _middle(pair: _Pair, centre: float) -> float:
@@ -375,15 +367,11 @@ def _masses(pair: _Pair, centre: float, steps: Array, angles: Array, peak: float
             size = np.maximum(size, np.abs(tilt) - across)
             if pair.pole:
                 tilt = tilt + pair.pole * (log_cosh + lean)
-                size = np.maximum(
-                    size, np.abs(tilt) - across + pair.pole * (1.0 - lean + 4.0 / (1.0 + ratio))
-                )
+                lost = 1.0 + np.abs(log_cosh) + np.abs(lean) + 4.0 / (1.0 + ratio)
+                size = np.maximum(size, np.abs(tilt) - across + pair.pole * lost)
             with np.errstate(under="ignore"):
-                mean += (
-                    share
-                    * (sinh**2 + (unit * cosine) ** 2)
-                    * np.exp(k * log_sinh - growth - peak + across - tilt)
-                )
+                value = np.exp(k * log_sinh - growth - peak + across - tilt)
+                mean += share * (sinh**2 + (unit * cosine) ** 2) * value
     mass = mean * (half_step[:, None] * half_angle)
     xi = (centre + mid_step)[:, None]
     # sinh and cos lose digits where they vanish, and the double nearest to pi/2 is not pi/2
@@ -396,9 +384,8 @@ def _masses(pair: _Pair, centre: float, steps: Array, angles: Array, peak: float
         high = mass * (1.0 + error) * (1.0 + rounding)
     if doubtful.any():
         row, column = np.nonzero(doubtful)
-        high[row, column] = np.fmin(
-            high[row, column], _largest(pair, centre, steps, angles, row, column, peak)
-        )
+        most = _largest(pair, centre, steps, angles, row, column, peak)
+        high[row, column] = np.fmin(high[row, column], most)
     return low, high + _NEGLIGIBLE
 
 
@@ -410,27 +397,19 @@ def _largest(
     top, left, right = steps[row + 1], angles[column], angles[column + 1]
     inner = np.minimum(np.abs(left), np.abs(right))
     log_sinh = _radial(centre, top)[0]
-    distance = (
-        0.5
-        * pair.length
-        * np.maximum((np.cosh(centre + steps[row]) + np.sin(left)) * (1.0 - 1e-12) - 1e-12, 0.0)
-    )
+    least = np.maximum((np.cosh(centre + steps[row]) + np.sin(left)) * (1.0 - 1e-12) - 1e-12, 0.0)
     factor = unit**2 * (np.sinh(centre + top) ** 2 + np.cos(inner) ** 2)
     with np.errstate(divide="ignore", under="ignore", over="ignore"):
-        log_value = (
-            k * (log_sinh + np.log(np.cos(inner))) + _middle(pair, centre) - peak - distance**pair.beta + 1e-6
-        )
+        fall = (0.5 * pair.length * least) ** pair.beta
+        log_value = k * (log_sinh + np.log(np.cos(inner))) + _middle(pair, centre) - peak - fall + 1e-6
         if pair.pole:  # at the least distance; or next to the pole, where sinh xi cos phi is no more than it
             first, rest = min(pair.pole, 1.0), max(pair.pole - 1.0, 0.0)
-            far, near = (np.cosh(centre + top) + side for side in (np.sin(right), -np.sin(left)))
-            product = np.sinh(centre + top) * np.cos(inner)
-            log_value = log_value + np.fmin(
-                np.log(factor) - pair.pole * np.log(2.0 * unit / pair.length * distance),
-                (2.0 - pair.pole) * math.log(unit)
-                + (1.0 - first) * np.log(far + 1e-12)
-                + np.log(near + 1e-12)
-                - rest * np.log(product),
+            far, near = (
+                np.log(np.cosh(centre + top) + 1e-12 + side) for side in (np.sin(right), -np.sin(left))
             )
+            beside = (2.0 - pair.pole) * math.log(unit) + (1.0 - first) * far + near
+            beside -= rest * np.log(np.sinh(centre + top) * np.cos(inner))
+            log_value = log_value + np.fmin(np.log(factor) - pair.pole * np.log(unit * least), beside)
             factor = np.ones(1)
         value = np.exp(log_value)
     return np.asarray(value * factor * (top - steps[row]) * (right - left) * (1.0 + 1e-6))
@@ -474,12 +453,8 @@ def _rule_error(pair: _Pair, xi: Array, phi: Array, half_xi: Array, half_phi: Ar
 
         def growth(first: Array, second: Array, more_11: Array, more_22: Array) -> Array:
             linear = np.abs(first) * r1 + np.abs(second) * r2
-            return np.asarray(
-                linear
-                + 0.5 * (hess_11 + more_11) * r1**2
-                + hess_12 * r1 * r2
-                + 0.5 * (hess_22 + more_22) * r2**2
-            )
+            bent = 0.5 * (hess_11 + more_11) * r1**2 + 0.5 * (hess_22 + more_22) * r2**2
+            return np.asarray(linear + bent + hess_12 * r1 * r2)
 
         # the powers of sinh and cos, as factors that are entire, or in the logarithm
         factors = np.log(top_sinh / sinh) + np.log((cosine * turned + np.abs(sine) * np.sinh(r2)) / cosine)
