@@ -202,7 +202,7 @@ def test_a_noise_that_can_only_be_certified_with_room_to_spare_gives_way_to_anot
 
 
 def test_where_the_best_exponent_needs_more_noise_than_is_covered_the_next_best_is_not_passed_off_as_it():
-    """At 8463 releases the Gaussian is best, at a noise multiplier above 1000; 1.5 would do with 999."""
+    """At 8463 releases the Gaussian is best, at a noise multiplier above 1000, the largest covered."""
     with pytest.raises(ValueError, match=r"steps must be fewer for the best .* beta=2, need more noise"):
         best_noise(steps=8463, epsilon=0.4333, delta=1.968e-9)
 

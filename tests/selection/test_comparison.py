@@ -115,7 +115,7 @@ def test_the_best_noise_of_a_vote_meets_the_target_and_no_exponent_of_a_grid_is_
         (lambda: runner_up_histograms(25, GAPS), "rng must be given"),
         (lambda: runner_up_histograms(4, GAPS, rng=rng()), "num_classes must be a whole number >= 6"),
         (lambda: runner_up_histograms(2, [1.5]), "gaps must be a number in"),
-        (lambda: wrong_winner([[1, float("nan")]]), "histograms must be"),
+        (lambda: wrong_winner([[1, float("nan")]]), "histograms must hold finite"),
         (
             lambda: simulate_argmax(num_classes=2, epsilons=[1.0], delta=1e-5, betas=[1.0], gaps=[0.1, 0.1]),
             "gaps must be at least two rising numbers",

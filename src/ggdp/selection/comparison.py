@@ -2,8 +2,9 @@
 """Which exponent finds the true winner of a vote most often, at equal privacy.
 
 `wrong_winner` is the loss with which `best_noise` finds the exponent for given histograms. `simulate_argmax`
-compares exponents on the paper's simulated votes: hardmax utility against the runner-up gap, and the area under that curve. Utilities are exact, so the
-only randomness is in the simulated histograms, and with two classes there is none.
+compares exponents on the paper's simulated votes: hardmax utility against the runner-up gap, and the area
+under that curve. Utilities are exact, so the only randomness is in the simulated histograms, and with two
+classes there is none.
 """
 
 from collections.abc import Callable, Sequence
