@@ -207,7 +207,8 @@ def draw(cells):
             row, column = DIMENSIONS.index(cell["setting"][0]), counts.index(cell["setting"][1])
             name, table[row, column] = best(cell["std"])
             text = name if name in ("Gaussian", "?") else f"{name}\n-{100.0 * table[row, column]:.2g}%"
-            axis.text(column, row, text, ha="center", va="center", fontsize=7)
+            ink = "white" if table[row, column] > 0.5 else "black"
+            axis.text(column, row, text, ha="center", va="center", fontsize=7, color=ink)
         axis.imshow(table, aspect="auto", cmap="YlGn", vmin=0.0, vmax=0.9)
         axis.grid(visible=False)
         axis.set_xticks(range(len(counts)), labels=[f"{t:g}" for t in counts])
