@@ -44,7 +44,7 @@ _FINER = (1.0, 0.25, 0.05)  # shares of it that lattices are asked for in turn: 
 _COARSEST, _SHARE = 0.02, 0.01  # spacing of a sketch's lattice, over 1 + theta and over a loss's deviation
 _MOST_POINTS = 2**18
 _FAR = 2.0**45  # spacings from zero, beyond which the places of a lattice are not whole numbers
-_CLEARLY_LESS = 0.5  # of the cost of another direction: planned so, a direction is not looked at; plans err by 25%
+_CLEARLY_LESS = 0.5  # planned at this share of another direction, one is not looked at; plans err by 25%
 
 At = Callable[[float], Mechanism]
 
