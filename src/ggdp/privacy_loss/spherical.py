@@ -93,9 +93,7 @@ class _Grid:
 
 
 def spherical_cells(beta: float, dimension: int, length: float, pole: float = 0.0) -> Cells:
-    """Cells of noise with density proportional to |x|^-pole exp(-|x|^beta) moved by `length`, in dimension
-    >= 2, 0 <= pole <= dimension - 1.
-    """
+    """Cells of noise with density proportional to |x|^-pole exp(-|x|^beta) moved by `length`, d >= 2."""
     pair = _Pair(beta, dimension, length, pole)
     _check_loss(pair)
     grid = _grid(pair)
