@@ -268,8 +268,9 @@ def test_the_three_questions_take_the_same_arguments_in_the_same_order_and_one_f
         for question in (calibrate_scale, calibrate_rate, calibrate_steps)
     ]
     every = ["beta", "scale", "epsilon", "delta", "rate", "steps", "sensitivity", "norm", "dimension"]
-    every += ["shift", "adjacency", "alongside", "tolerance", "spherical", "sampling"]
-    unneeded = ({"scale"}, {"rate", "spherical"}, {"steps", "tolerance", "spherical"})
+    every += ["shift", "adjacency", "alongside", "tolerance", "spherical", "power", "sampling"]
+    only = {"spherical", "power"}
+    unneeded = ({"scale"}, {"rate", *only}, {"steps", "tolerance", *only})
     for names, left_out in zip(taken, unneeded, strict=True):
         assert names == [name for name in every if name not in left_out]
 

@@ -56,6 +56,7 @@ def calibrate_scale(
     alongside: Sequence[Part] = (),
     tolerance: float | None = None,
     spherical: Literal[False] = False,
+    power: float = 0.0,
     sampling: Sampling | None = None,
 ) -> Calibrated: ...
 
@@ -76,6 +77,7 @@ def calibrate_scale(
     alongside: Sequence[Part] = (),
     tolerance: float | None = None,
     spherical: bool,
+    power: float = 0.0,
     sampling: Sampling | None = None,
 ) -> AnyCalibrated: ...
 
@@ -95,6 +97,7 @@ def calibrate_scale(
     alongside: Sequence[Part] = (),
     tolerance: float | None = None,
     spherical: bool = False,
+    power: float = 0.0,
     sampling: Sampling | None = None,
 ) -> AnyCalibrated:
     """The smallest scale of Generalized Gaussian noise for which a run is (epsilon, delta)-private.
@@ -117,6 +120,7 @@ def calibrate_scale(
             target in any case; with a larger tolerance it is found sooner.
         spherical: noise on the whole vector that depends on its Euclidean length alone, instead of
             independent noise on its numbers; for a sensitivity in norm 2. See docs/spherical-noise.md.
+        power: of the length, in the density of spherical noise, in [1 - dimension, 0].
         sampling: how batches are drawn, in place of a Poisson sample with `rate`.
 
     Returns:
@@ -140,7 +144,18 @@ def calibrate_scale(
     """
     target, others = Target(epsilon, delta, adjacency), tuple(alongside)
     shared = NoiseProblem(
-        target, rate, steps, sensitivity, norm, dimension, shift, others, tolerance, spherical, sampling
+        target,
+        rate,
+        steps,
+        sensitivity,
+        norm,
+        dimension,
+        shift,
+        others,
+        tolerance,
+        spherical,
+        sampling,
+        power,
     )
     return shared.least_noise(beta)
 
@@ -164,11 +179,14 @@ class NoiseProblem:
     tolerance: float | None = None
     spherical: bool = False
     sampling: Sampling | None = None
+    power: float = 0.0
 
     def __post_init__(self) -> None:
         _resolution(1, self.tolerance)
         if self.spherical:
             _check_spherical(self.norm, self.dimension, self.shift)
+        elif self.power != 0.0:
+            raise ValueError(f"power must be left out but for spherical=True, got {self.power!r}")
         object.__setattr__(self, "rate", _checked_rate(self.rate))
         object.__setattr__(self, "steps", arguments.whole("steps", self.steps))
         sensitivity = arguments.real("sensitivity", self.sensitivity, above=0.0)
@@ -187,7 +205,7 @@ class NoiseProblem:
         """One noisy step."""
         if self.spherical:
             scale = math.sqrt(2.0) * self.sensitivity / precision
-            noise = SphericalGeneralizedGaussian(beta, scale, int(self.dimension))
+            noise = SphericalGeneralizedGaussian(beta, scale, int(self.dimension), self.power)
             return SphericalNoise(noise, self.sensitivity)
         return step_at(beta, precision, self.sensitivity, self.norm, self.dimension, self.shift)
 

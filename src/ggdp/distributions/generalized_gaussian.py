@@ -183,6 +183,11 @@ class GeneralizedGaussian:
         return self.std**2
 
     @property
+    def mean_absolute(self) -> float:
+        """E|X| = scale Gamma(2/beta) / Gamma(1/beta)."""
+        return float(self.scale * gamma(2.0 / self.beta) / gamma(1.0 / self.beta))
+
+    @property
     def kurtosis(self) -> float:
         """E X^4 / variance^2 = Gamma(5/beta) Gamma(1/beta) / Gamma(3/beta)^2: Laplace 6, Gaussian 3."""
         return float(gamma(5.0 / self.beta) * gamma(1.0 / self.beta) / gamma(3.0 / self.beta) ** 2)
