@@ -91,9 +91,11 @@ def tail_ends(
     enough = log_phi - depth
     low, log_low = _first_below(left, 1e-3 - pair.down, enough)
     share = math.exp(min(log_low - log_phi, 0.0))
-    if math.isfinite(pair.cut) and float(right(np.array(pair.cut))) > enough:
+    if -low < pair.floor:  # the law begins here
+        low, share = -pair.floor, 0.0
+    if pair.cut <= pair.up or (math.isfinite(pair.cut) and float(right(np.array(pair.cut))) > enough):
         return -low, pair.cut, share  # the law ends here, nothing is left out
-    high, log_high = _first_below(right, 1.001 * pair.up + 1e-3, enough)
+    high, log_high = _first_below(right, max(1.001 * pair.up + 1e-3, pair.floor + 1e-3), enough)
     return -low, min(high, pair.cut), share + math.exp(min(log_high - log_phi, 0.0))
 
 
@@ -118,7 +120,7 @@ def _first_below(bound: Callable[[Array], Array], start: float, enough: float) -
 
 def first_edges(pair: ShiftPair, low: float, high: float, smallest: float, ratio: float) -> Array:
     """Panel edges on [low, high]: the kinks, graded towards them to `smallest` when beta is not whole."""
-    anchors = [low, *(kink for kink in pair.kinks if kink < high), high]
+    anchors = [low, *(kink for kink in pair.kinks if low < kink < high), high]
     pieces = [np.asarray(anchors)]
     for left, right in pairwise(anchors):
         ends = [(left, 1.0, right - left)] if left != low else []
@@ -139,6 +141,7 @@ def certified_nodes(
     omega: float,
     log_phis: Tilts,
     *,
+    floor: float = -math.inf,
     cut: float = math.inf,
     most_panels: int = MOST_PANELS,
     like: Nodes | None = None,
@@ -152,7 +155,8 @@ def certified_nodes(
         omega: largest imaginary part that will be asked for at the first tilt; the others are asked for on
             the real axis.
         log_phis: log phi at each tilt, only as a yardstick; a rough value is enough.
-        cut: leave out the noise beyond this point; the sums are then those of the rest.
+        floor: leave out the noise before this point; the sums are then those of the rest.
+        cut: leave out the noise beyond this point, likewise.
         most_panels: give up rather than use more.
         like: nodes of a similar release, whose panels, moved to this one's kinks, are tried first.
         negligible: log of the error allowed per panel, relative to phi(theta).
@@ -161,8 +165,8 @@ def certified_nodes(
         CannotCertifyError: too many panels would be needed.
     """
     ends = [tail_ends(pair, theta, log_phi) for theta, log_phi in zip(tilts, log_phis, strict=True)]
-    low, high = min(end[0] for end in ends), min(max(end[1] for end in ends), cut)
-    anchors = np.array([low, *(kink for kink in pair.kinks if kink < high), high])
+    low, high = max(min(end[0] for end in ends), floor), min(max(end[1] for end in ends), cut)
+    anchors = np.array([low, *(kink for kink in pair.kinks if low < kink < high), high])
     if like is not None and len(like.anchors) == len(anchors) and len(like.edges) <= most_panels:
         edges = np.unique(np.append(np.interp(like.edges, like.anchors, anchors), anchors))
     else:

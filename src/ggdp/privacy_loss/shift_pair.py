@@ -32,8 +32,8 @@ _LARGE_LOG_ODDS = 30.0
 class ShiftPair:
     """P = (1-rate) N(0) + rate N(up) against Q = (1-rate) N(0) + rate N(down), unit scale.
 
-    With a finite `cut` both laws are restricted to noise up to it, and weigh less than one:
-    `engines.rare` treats the noise beyond apart.
+    With a finite `cut` both laws are restricted to noise up to it, with a finite `floor` to noise from there
+    on, and weigh less than one: `engines.rare` and `engines.two_scales` treat the other noise apart.
     """
 
     beta: float
@@ -41,6 +41,12 @@ class ShiftPair:
     down: float
     rate: float
     cut: float = math.inf
+    floor: float = -math.inf
+
+    @property
+    def whole(self) -> "ShiftPair":
+        """The pair that is not restricted."""
+        return ShiftPair(self.beta, self.up, self.down, self.rate)
 
     @property
     def kinks(self) -> tuple[float, ...]:
@@ -62,6 +68,8 @@ class ShiftPair:
     @property
     def infimum(self) -> float:
         """The smallest loss, reached as z -> -infinity."""
+        if math.isfinite(self.floor):
+            return float(self.loss(np.array(self.floor)))
         return self._limit(-self.up) - self._limit(-self.down)
 
     def _limit(self, shift: float) -> float:

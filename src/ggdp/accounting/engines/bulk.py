@@ -15,8 +15,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from ggdp.accounting.engines.grid_law import GridLaw
+from ggdp.accounting.engines.grid_law import GridLaw, discretize, law_below
 from ggdp.accounting.engines.lattice import Laws, log_sum, tilted_sums
+from ggdp.accounting.engines.tilt import Parts
+from ggdp.accounting.engines.two_scales import BulkSum, Split
 from ggdp.errors import CannotCertifyError
 from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.hockey_stick import HockeyStick, beyond, log_masses, thresholds
@@ -51,6 +53,11 @@ class Jump:
     def delta(self, t: Array) -> HockeyStick:
         """delta of the jump alone, where its loss exceeds t."""
         return beyond(self.pair, t, self.cut)
+
+    @property
+    def log_rest(self) -> float:
+        """No more than log of the mass of the rest under P."""
+        return math.log1p(-math.exp(self.log_p)) * (1.0 + 1e-12)
 
     @property
     def bulk(self) -> ShiftPair:
@@ -219,24 +226,6 @@ class Bulk:
         return math.exp(self.tilt * float(np.diff(self.loss[self._blocks[0]]).max()))
 
 
-def law_below(law: GridLaw, jump: Jump | None) -> GridLaw:
-    """The law below; of a bulk that the grid is too coarse for, its mass, which says next to nothing."""
-    if law.below is not None:
-        return law.below
-    log_mass = 0.0 if jump is None else math.log1p(-math.exp(jump.log_p)) * (1.0 + 1e-12)
-    return GridLaw(
-        origin=log_mass,  # P over Q is at least the mass under P
-        first=0,
-        spacing=law.spacing,
-        mass=np.array([math.exp(log_mass) * (1.0 - 1e-15)]),
-        infinite=0.0,
-        raised=0.0,
-        moved=0.0,
-        excess_mass=0.0,
-        excess_factor=0.0,
-    )
-
-
 def _joined(jump: Jump, t: Array, most: int = _MOST_EXACT) -> HockeyStick:
     """A jump's delta at falling t, of very many only at some, joined by chords in x = e^t.
 
@@ -260,6 +249,92 @@ def _joined(jump: Jump, t: Array, most: int = _MOST_EXACT) -> HockeyStick:
     value = between(known.value)
     error = between(known.error) + gap + 8.0 * UNIT_ROUNDOFF * value
     return HockeyStick(value, error, between(known.slope))
+
+
+@dataclass
+class Composed:
+    """Laws of all bulks but one on a grid, composed by transforms."""
+
+    bulks: Parts
+    jumps: Sequence[Jump | None]
+    lows: Sequence[float]
+    highs: Sequence[float]
+    window: Window
+    negligible: float
+    laws: Sequence[tuple[GridLaw, int]] = ()
+
+    def above(self, spacing: float, less: Sequence[int]) -> list[Bulk]:
+        """The laws above, once for each kind that is one short."""
+        self.laws = [
+            (discretize(pair, spacing, low, high, self.negligible), count)
+            for (pair, count), low, high in zip(self.bulks, self.lows, self.highs, strict=True)
+        ]
+        return Bulk.of(self.laws, self.window, less)
+
+    def below(self, less: Sequence[int]) -> list[Bulk | None]:
+        """The laws below on the same grid."""
+        under = [
+            (law_below(law, 0.0 if jump is None else jump.log_rest), count)
+            for (law, count), jump in zip(self.laws, self.jumps, strict=True)
+        ]
+        return list(Bulk.of(under, self.window, less))
+
+
+@dataclass
+class Drawn:
+    """The same from two contours: all bulks, normalised, dominate all but one; and they dominate what is left
+    when one of every kind that jumps is taken away.
+    """
+
+    whole: BulkSum
+    fewer: BulkSum | None
+    splits: Sequence[Split]
+    spacing: float = 0.0
+
+    @staticmethod
+    def of(parts: Parts, jumps: Sequence[Jump | None], tilt: float, log_delta: float) -> "Drawn":
+        """Draw both, for questions about deltas of about the one given."""
+        splits = [
+            Split.between(pair, -math.inf, math.inf if jump is None else jump.cut)
+            for (pair, _), jump in zip(parts, jumps, strict=True)
+        ]
+        counts = [(split, count) for split, (_, count) in zip(splits, parts, strict=True)]
+        fewer = [
+            (split, count - (jump is not None)) for (split, count), jump in zip(counts, jumps, strict=True)
+        ]
+        left = [(split, count) for split, count in fewer if count]
+        theta = max(tilt, 1e-3)
+        whole = BulkSum.of(counts, theta, log_delta)
+        return Drawn(whole, BulkSum.of(left, theta, log_delta) if left else None, splits)
+
+    def above(self, spacing: float, less: Sequence[int]) -> list[Bulk]:
+        """The law above on a grid, beside a jump of each of the kinds."""
+        self.spacing = spacing
+        law = self.whole.on_grid(spacing).hull_above()
+        return [self._beside(law, index, 1.0) for index in less]
+
+    def below(self, less: Sequence[int]) -> list[Bulk | None]:
+        """The law below, likewise; None where the grid is too coarse for one."""
+        law = None if self.fewer is None else self.fewer.on_grid(self.spacing).dominated()
+        return [None if law is None else self._beside(law, index, -1.0) for index in less]
+
+    def _beside(self, law: GridLaw, index: int, side: float) -> Bulk:
+        split, doubt = self.splits[index], self.whole.doubt
+        log_mass = self.whole.log_mass - split.log_mass + side * doubt
+        shift = self.whole.shift - split.atom + side * doubt
+        infinite = math.log(law.infinite) if law.infinite > 0.0 else -math.inf
+        size = float(np.abs(law.loss[[0, -1]]).max()) + abs(shift)
+        return Bulk(
+            loss=law.loss + shift,
+            share=law.mass,
+            tilt=0.0,
+            log_phi=log_mass,
+            entry_error=0.0,
+            alias=0.0,
+            log_right=infinite + log_mass,
+            log_left=-math.inf,
+            slip=16.0 * UNIT_ROUNDOFF * size,
+        )
 
 
 @dataclass(frozen=True)

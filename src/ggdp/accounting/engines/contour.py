@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggdp.accounting.bounds import ErrorLedger
-from ggdp.accounting.engines.curve import LogDelta
+from ggdp.accounting.engines.curve import CLOCK, LogDelta
 from ggdp.accounting.engines.cut_off import (
     MANY,
     PLANNING_ERROR,
@@ -97,7 +97,7 @@ class Line:
         ) * UNIT_ROUNDOFF * factor * float(np.abs(wave).sum())
         quadrature = factor * float((size * self.excess_quadrature).sum())
         truncation = math.exp(min(self.log_truncation, 700.0))
-        aliasing = self._aliasing(epsilon, base)
+        aliasing = float(self._aliasing(np.array(epsilon), np.array(base)))
         # base itself, K(theta) - theta eps, is a difference of possibly large numbers
         base_error = 4.0 * UNIT_ROUNDOFF * (abs(self.log_phi) + abs(self.theta * epsilon))
         both = roundoff + quadrature + truncation
@@ -113,7 +113,34 @@ class Line:
             ledger=ledger,
         )
 
-    def _aliasing(self, epsilon: float, base: float) -> float:
+    def log_deltas(self, first: float, spacing: float, count: int) -> tuple[Array, Array]:
+        """Certified log delta at epsilons first + k spacing, from below and from above; minus and plus
+        infinity where nothing is known. As `log_delta`, all of them by one matrix product.
+        """
+        epsilons = np.asarray(first + spacing * np.arange(count), dtype=np.float64)
+        farthest = float(np.abs(epsilons).max())
+        kernel = 1.0 / (self.s * (1.0 + self.s))
+        wave = np.exp(self.exponent) * kernel
+        wave[0] *= 0.5
+        factor = self.step / math.pi
+        total = factor * characteristic(wave, -self.s.imag, first, spacing, count).real
+        size = np.abs(kernel)
+        own = np.abs(wave) * (16.0 + self.s.imag * farthest + np.abs(self.exponent)) * 4.0 * UNIT_ROUNDOFF
+        units = len(size) + power_units(count)
+        roundoff = factor * float((size * self.excess_roundoff + own).sum())
+        roundoff += units * UNIT_ROUNDOFF * factor * float(np.abs(wave).sum())
+        quadrature = factor * float((size * self.excess_quadrature).sum())
+        both = roundoff + quadrature + math.exp(min(self.log_truncation, 700.0))
+        base: Array = np.asarray(self.log_phi - self.theta * epsilons, dtype=np.float64)
+        aliasing = self._aliasing(epsilons, base)
+        base_error = 4.0 * UNIT_ROUNDOFF * (abs(self.log_phi) + self.theta * farthest)
+        low, high = total - both - aliasing, total + both
+        with np.errstate(divide="ignore", invalid="ignore"):
+            lower = np.where(low > 0.0, base - base_error + np.log(np.maximum(low, 1e-300)), -np.inf)
+            upper = np.where(high > 0.0, base + base_error + np.log(np.maximum(high, 1e-300)), np.inf)
+        return lower, upper
+
+    def _aliasing(self, epsilon: Array, base: Array) -> Array:
         """Sum of the terms j != 0 of (2), relative to e^base."""
         window = 2.0 * math.pi / self.step
         theta_2, log_phi_2 = self.chernoff
@@ -129,6 +156,7 @@ def draw(parts: Parts, plan: TiltPlan, saddle: Saddle, effort: float = 1.0) -> L
     Raises:
         CannotCertifyError: phi falls too slowly here for the line to be cut off at a reasonable length.
     """
+    CLOCK.check()
     theta = saddle.theta
     log_phis = plan.log_phis(theta)
     relative = saddle.log_delta - (float(plan.times @ log_phis) - theta * saddle.epsilon)
@@ -227,8 +255,8 @@ def _window(plan: TiltPlan, saddle: Saddle) -> tuple[float, float]:
     return max(best, -allowed / theta, 4.0 * saddle.deviation), best_tilt
 
 
-def _geometric(log_first: float, log_ratio: float) -> float:
+def _geometric(log_first: Array, log_ratio: float) -> Array:
     """Sum of first * ratio^-j over j >= 0."""
-    if log_first > 0.0 or log_ratio < 1e-3:
-        return math.inf
-    return math.exp(log_first) / -math.expm1(-log_ratio)
+    if log_ratio < 1e-3:
+        return np.full_like(log_first, np.inf)
+    return np.where(log_first > 0.0, np.inf, np.exp(np.minimum(log_first, 0.0)) / -math.expm1(-log_ratio))

@@ -7,13 +7,17 @@ very point that is returned.
 """
 
 import math
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ggdp.accounting.bounds import ErrorLedger
+from ggdp.accounting.bounds import Bounds, ErrorLedger
 from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
 from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.hockey_stick import hockey_stick
@@ -21,6 +25,42 @@ from ggdp.privacy_loss.shift_pair import ShiftPair
 
 MOST_EPSILON = 2000.0
 """The largest epsilon that is computed where there is no closed form."""
+
+
+LEAST_DELTA = 5e-324
+"""A positive delta never becomes an upper bound of zero."""
+
+
+class Clock(threading.local):
+    """The time that one question may take: engines look at it before every large piece of work.
+
+    Without it the hardest questions would take half a minute. What has been certified until then is the
+    answer, so a slower machine may give wider bounds, and never wrong ones.
+    """
+
+    until = math.inf
+
+    @contextmanager
+    def running(self, seconds: float) -> Iterator[None]:
+        """Give the work inside at most so many seconds of this thread's time, and no more than is left."""
+        before = self.until
+        self.until = min(before, time.thread_time() + seconds)
+        try:
+            yield
+        finally:
+            self.until = before
+
+    def check(self) -> None:
+        """Look at the time.
+
+        Raises:
+            CannotCertifyError: none is left.
+        """
+        if time.thread_time() > self.until:
+            raise CannotCertifyError("the time that one question may take is spent")
+
+
+CLOCK = Clock()
 
 
 def too_large(at_least: float, about: float | None = None) -> EpsilonTooLargeError:
@@ -43,6 +83,18 @@ class LogDelta:
     upper: float
     slope: float
     ledger: ErrorLedger
+
+    def as_delta(self, method: str) -> Bounds:
+        """Bounds on delta itself."""
+        upper = raised(self.upper)
+        lower = min(math.exp(min(self.lower, 0.0)) * (1.0 - 4.0 * UNIT_ROUNDOFF), upper)
+        estimate = min(max(math.exp(min(self.estimate, 0.0)), lower), upper)
+        return Bounds(lower, estimate, upper, method, self.ledger)
+
+
+def raised(log_delta: float) -> float:
+    """No less than the delta of that logarithm, and positive."""
+    return min(math.exp(min(log_delta, 0.0)) * (1.0 + 4.0 * UNIT_ROUNDOFF) + LEAST_DELTA, 1.0)
 
 
 class Curve(Protocol):
@@ -149,6 +201,29 @@ class ClosedForm:
             slope=-float(stick.slope[0]) / value,
             ledger=ErrorLedger(roundoff=error / value),
         )
+
+    def epsilon(self, log_delta: float, ceiling: float) -> EpsilonSandwich:
+        """Certified epsilon at log delta, no more than the largest loss; a slope of 0 is not known.
+
+        Raises:
+            EpsilonTooLargeError: it is so large that nothing about it can be certified.
+        """
+        if self.log_delta(0.0).upper <= log_delta:
+            return EpsilonSandwich(0.0, 0.0, 0.0, 0.0, ErrorLedger())
+        start = self.start(log_delta)
+        with suppress(ArithmeticError):
+            found = crossing(self, log_delta, start, 0.1 * start)
+            if math.isfinite(found.width):
+                return found
+        # so large, or so close to the largest loss, that neighbouring doubles cannot be told apart: certified
+        # points on both sides
+        for share in (1e-12, 1e-9, 1e-6, 1e-3, 0.1):
+            low, high = start * (1.0 - share), min(start * (1.0 + share), ceiling)
+            if self.log_delta(low).lower >= log_delta and (
+                high >= ceiling or self.log_delta(high).upper <= log_delta
+            ):
+                return EpsilonSandwich(low, min(start, high), high, 0.0, ErrorLedger())
+        raise too_large(0.0, about=start)
 
     def start(self, log_delta: float) -> float:
         """An epsilon close to the one asked for, by looking at many points at once."""

@@ -11,8 +11,8 @@ omega the integrand is at most prod |chi_i|^times_i / w^2, and |chi_i| is bounde
   f(w)), and |y'| = |f'| / (2 y) <= sqrt(E D^2 / 2).
 
 For small sampling rates the tilted loss has a narrow bulk and rare large values. These are kept apart: with
-m1 the mass of noise beyond a cut, |chi| <= (1 - m1) |chi of the bulk| + m1, and only the bulk, whose
-deviation is small, is covered.
+m1 the mass of noise beyond a cut on either side, |chi| <= (1 - m1) |chi of the bulk| + m1, and only the bulk,
+whose deviation is small, is covered.
 
 Leaving a part out of the product is leaving its factor at 1, which is always a bound. Of many parts only
 those are covered that bring it down most, and on each stretch of the line only as many as make it negligible.
@@ -106,7 +106,7 @@ def _telling(plan: TiltPlan, saddle: Saddle, enough: float) -> list[int]:
 
 
 def characteristic(
-    share: Array, loss: Array, first: float, step: float, count: int
+    share: Array | NDArray[np.complex128], loss: Array, first: float, step: float, count: int
 ) -> NDArray[np.complex128]:
     """sum of share * e^{i w loss} at w = first + k step, k = 0 ... count-1.
 
@@ -193,15 +193,17 @@ def _bulks(
     """
     rare = 0.25 * min(0.04, math.exp(-45.0 / float(plan.times.sum())))
     bulks: list[tuple[Nodes, float] | None] = []
-    cuts = plan.upper_quantiles(saddle.theta, rare)
-    for (pair, _), log_phi, cut in zip(parts, log_phis, cuts, strict=True):
+    ends = plan.quantiles(saddle.theta, rare)
+    for (pair, _), log_phi, (floor, cut) in zip(parts, log_phis, ends, strict=True):
         cut = min(max(cut, 1.01 * pair.up + 1e-3), pair.cut)
+        floor = min(floor, 1.01 * pair.down - 1e-3)
         try:
             bulk = certified_nodes(
                 pair,
                 (saddle.theta,),
                 omega,
                 (float(log_phi),),
+                floor=floor,
                 cut=cut,
                 most_panels=1000,
                 negligible=_BULK_ACCURACY,

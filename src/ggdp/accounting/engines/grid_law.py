@@ -26,6 +26,8 @@ from functools import cached_property
 
 import numpy as np
 
+from ggdp.accounting.engines.curve import CLOCK
+from ggdp.errors import CannotCertifyError
 from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.hockey_stick import HockeyStick, Mask, far_side, hockey_stick
 from ggdp.privacy_loss.shift_pair import ShiftPair
@@ -44,7 +46,8 @@ class GridLaw:
 
     Attributes:
         raised: mass of losses below the grid, raised to its first point.
-        moved: mean distance, in spacings, from a loss to the nearest grid point; at most a half.
+        moved: mean distance, in spacings, from a loss to the nearest grid point; at most a half. Infinite
+            where it is not known, and a lower bound must come from the law below.
         excess_mass: the curve lies at most this much above the exact chords, or
         excess_factor: at most this share above them.
         curve: what the law was made from.
@@ -59,7 +62,7 @@ class GridLaw:
     moved: float
     excess_mass: float
     excess_factor: float
-    curve: "_Curve | None" = None
+    curve: "GridCurve | None" = None
 
     @cached_property
     def below(self) -> "GridLaw | None":
@@ -93,10 +96,16 @@ def discretize(pair: ShiftPair, spacing: float, low: float, high: float, negligi
         negligible: mass at infinite loss that does not matter to the answer; errors are raised as they are
             where they do not exceed it, or where that costs less than raising all values in proportion.
     """
-    curve = _Curve.on(pair, spacing, low, high)
+    return law_above(GridCurve.on(pair, spacing, low, high), negligible)
+
+
+def law_above(curve: "GridCurve", negligible: float) -> GridLaw:
+    """Join a curve at the points of its grid; `negligible` as in `discretize`."""
+    CLOCK.check()
     errors = np.concatenate([curve.left.error, curve.right.error])
     values = np.concatenate([curve.left.value, curve.right.value])
     shown = values > _SMALLEST
+    shown[curve.turn] &= not curve.is_atom  # that value is none, or rounding
     share = float((errors[shown] / values[shown]).max()) if shown.any() else 0.0
     absolute = float(curve.right.error.max())
     if absolute <= max(negligible, min(share, 1.0) * _MATTERS * negligible):
@@ -114,12 +123,18 @@ def discretize(pair: ShiftPair, spacing: float, low: float, high: float, negligi
         excess_mass, excess_factor = 2.0 * _SMALLEST, 3.0 * share
     # noise of a grid finer than the closed form; dropping it raises the curve
     negative = -float(mass[mass < 0.0].sum())
-    mass[curve.turn] += 16.0 * UNIT_ROUNDOFF  # the terms of this one are of order one
+    mass = factor * np.maximum(mass, 0.0)
+    apart = 16.0 * UNIT_ROUNDOFF  # the terms of the mass at the turn are of order one
+    if curve.is_atom:  # the values on its two sides are raised, and not the atom itself
+        mass[curve.turn] -= (factor - 1.0) * math.exp(curve.t_turn)
+        apart += (factor - 1.0) * abs(math.expm1(curve.t_turn))  # of its two forms
+        apart /= -math.expm1(-curve.spacing) if curve.left.value[0] > 0.0 else 1.0
+    mass[curve.turn] += apart
     return GridLaw(
         origin=curve.origin,
         first=curve.first,
-        spacing=spacing,
-        mass=(factor + 8.0 * UNIT_ROUNDOFF) * np.maximum(mass, 0.0),
+        spacing=curve.spacing,
+        mass=(1.0 + 8.0 * UNIT_ROUNDOFF) * mass,
         infinite=lifted + (0.0 if curve.ends else factor * float(curve.right.value[-1])),
         raised=float(curve.left.slope[0]),
         moved=curve.moved(),
@@ -130,10 +145,15 @@ def discretize(pair: ShiftPair, spacing: float, low: float, high: float, negligi
 
 
 @dataclass(frozen=True)
-class _Curve:
-    """Values of a curve in two forms: delta - (1 - x) up to the turn at loss zero, delta from it on."""
+class GridCurve:
+    """Values of a curve in two forms: delta - (1 - x) up to the turn at loss zero, delta from it on.
 
-    pair: ShiftPair
+    Attributes:
+        pair: the release it belongs to; None where the curve is known on this grid only.
+        is_atom: the release has its bulk at the turn, which need not lie at zero (`engines.two_scales`).
+    """
+
+    pair: ShiftPair | None
     origin: float
     first: int
     spacing: float
@@ -142,9 +162,11 @@ class _Curve:
     ends: bool
     left: HockeyStick
     right: HockeyStick
+    is_atom: bool = False
 
     @staticmethod
-    def on(pair: ShiftPair, spacing: float, low: float, high: float) -> "_Curve":
+    def on(pair: ShiftPair, spacing: float, low: float, high: float) -> "GridCurve":
+        """The curve of a release on a grid that covers [low, high]."""
         low, high = max(low, pair.infimum), min(high, pair.supremum)
         ends = math.isfinite(pair.cut) and high == pair.supremum
         start = pair.infimum if pair.beta == 1.0 else 0.0
@@ -155,15 +177,14 @@ class _Curve:
         if high == pair.supremum:
             t[-1] = max(t[-1], high)  # rounding must not leave the top atom beyond the grid
         turn = int(np.clip(np.searchsorted(t, 0.0, side="right") - 1, 0, len(t) - 1))
-        whole = replace(pair, cut=math.inf)
-        left, right = far_side(whole, t[: turn + 1]), hockey_stick(whole, t[turn:])
+        left, right = far_side(pair.whole, t[: turn + 1]), hockey_stick(pair.whole, t[turn:])
         if t[turn] > 0.0:  # a grid that begins beyond the turn needs of the other form only its first value
             value, error = right.value[:1] - 1.0, right.error[:1] + 4.0 * UNIT_ROUNDOFF
             left = HockeyStick(value, error, -value)
         else:  # both forms must agree at the turn, or all of the left side is off by as much
             left.value[-1] = right.value[0] + math.expm1(t[turn])
             left.error[-1] = right.error[0] + 2.0 * UNIT_ROUNDOFF * (right.value[0] + spacing)
-        return _Curve(pair, origin, first, spacing, turn, float(t[turn]), ends, left, right)
+        return GridCurve(pair, origin, first, spacing, turn, float(t[turn]), ends, left, right)
 
     def masses(self, left: Array, right: Array) -> Array:
         """P-masses x (slope after - slope before) at the grid points.
@@ -184,10 +205,41 @@ class _Curve:
         mass[self.turn] += math.exp(self.t_turn) if self.t_turn <= 0.0 or self.turn > 0 else 0.0
         return mass
 
+    def hull_above(self) -> GridLaw:
+        """A law above values that may be off by more than the small masses between them.
+
+        A convex curve that is nowhere above the points raised by their errors is not above their lower convex
+        hull either, nor above chords between any of them. The hull begins at 1 for x = 0 and is constant
+        beyond the last point. delta falls, and delta - (1 - x) rises, with x.
+        """
+        left, right = self.left.value + self.left.error, self.right.value + self.right.error
+        right = np.minimum.accumulate(right)
+        left[-1] = right[0] + math.expm1(self.t_turn)
+        left = np.minimum.accumulate(left[::-1])[::-1].copy()
+        mass = self._hull_masses(left, np.append(right, right[-1]), 3 * _MOST_ROUNDS)
+        if mass is None:
+            raise CannotCertifyError("no hull above the curve")
+        mass, infinite = mass[:-1] * (1.0 + 64.0 * UNIT_ROUNDOFF), float(right[-1])
+        mass[self.turn] += 64.0 * UNIT_ROUNDOFF / -math.expm1(-self.spacing)
+        mass[0] += max(1.0 - float(mass.sum()) - infinite, 0.0) + 64.0 * UNIT_ROUNDOFF
+        return GridLaw(
+            origin=self.origin,
+            first=self.first,
+            spacing=self.spacing,
+            mass=mass,
+            infinite=infinite,
+            raised=0.0,
+            moved=math.inf,
+            excess_mass=0.0,
+            excess_factor=0.0,
+        )
+
     def moved(self) -> float:
         """Mean distance to the nearest grid point, in spacings: per cell, the lesser of the masses sent to
         its two ends.
         """
+        if self.pair is None:
+            return math.inf
         grow, fall = math.expm1(self.spacing), -math.expm1(-self.spacing)
         total = 0.0
         for stick, sign in ((self.left, 1.0), (self.right, -1.0)):
@@ -205,8 +257,11 @@ class _Curve:
         """The law below, on a grid of its own: most of the mass may lie within one cell, and is worth
         something only where a grid point lies at its mean.
         """
+        CLOCK.check()
+        if self.pair is None:
+            return self._hull_law()
         ends = self.t_turn + (np.array([0, len(self.right.value) - 1]) - [self.turn, 0]) * self.spacing
-        origin = self._meeting()
+        origin = _meeting(self.pair.whole, self.spacing)
         first = min(math.floor((ends[0] - origin) / self.spacing), -4)
         if math.isfinite(self.pair.infimum):  # two points left of all losses, where the curve is known
             outside = math.floor((self.pair.infimum - origin) / self.spacing) - 2
@@ -215,31 +270,11 @@ class _Curve:
         if last < 6 or self.t_turn > 0.0:
             return None
         t = np.asarray(origin + np.arange(first, last + 1) * self.spacing, dtype=float)
-        whole = replace(self.pair, cut=math.inf)
-        left, right = far_side(whole, t[: 1 - first]), hockey_stick(whole, t[-first:])
+        left = far_side(self.pair.whole, t[: 1 - first])
+        right = hockey_stick(self.pair.whole, t[-first:])
         return replace(
             self, origin=origin, first=first, turn=-first, t_turn=origin, left=left, right=right
         )._hull_law()
-
-    def _meeting(self) -> float:
-        """Where the continuations of the chords on both sides of one point's cells meet: roughly the mean
-        loss of what lies between. The point is moved there, within half a spacing of zero.
-        """
-        whole, h = replace(self.pair, cut=math.inf), self.spacing
-        grow, fall = math.expm1(h), -math.expm1(-h)
-        place = 0.0
-        for _ in range(4):
-            left = far_side(whole, np.array([place - 2.0 * h, place - h])).value
-            right = hockey_stick(whole, np.array([place + h, place + 2.0 * h])).value
-            # both lines at the point, and their slopes times its place
-            rise, drop = (left[1] - left[0]) / fall * math.exp(h), (right[1] - right[0]) / grow * math.exp(-h)
-            at_left, at_right = left[1] + rise * fall, right[0] - drop * grow
-            bottom = math.exp(place) - rise + drop
-            if not bottom > 0.0:
-                return 0.0
-            step = float((at_left - math.expm1(place) - at_right) / bottom)
-            place = float(np.clip(place + math.log1p(max(step, -0.5)), -0.5 * h, 0.5 * h))
-        return place + 1e-9 * abs(place)
 
     def _hull_law(self) -> GridLaw | None:
         """Lowered values, their lower convex hull, its masses."""
@@ -271,6 +306,8 @@ class _Curve:
         lowered = np.maximum(first, second)
         lone = float(left[-1]) - float(first[turn])
         ray, floor = self._ray(left, left_error), self._floor(right_error)
+        if self.is_atom:  # left of an atom there may be nothing but this line, which may lie lower
+            ray = ray - max(float(ray[-1]) - lone, 0.0) * (1.0 + 1e-9)
         left, right = left - lowered[: turn + 1], right - lowered[turn:]
         left[:2], right[-3:] = ray[:2], floor[-3:]
         # a point below one of the two lines is raised to it, so its neighbours are lowered to it: a chord
@@ -328,14 +365,15 @@ class _Curve:
         line[-3:-1] = far, near
         return np.asarray(line, dtype=float)
 
-    def _hull_masses(self, left: Array, right: Array) -> Array | None:
+    def _hull_masses(self, left: Array, right: Array, rounds: int = 0) -> Array | None:
         """Masses of the lower convex hull of the points, which goes on as its first and last chord.
 
         A point above the chord of its neighbours is no corner of the hull. All such points are dropped at
         once, until none is left. The first chords, which may pass over thousands of points, are found before
         that: the hull goes from a corner to the point to which the chord is flattest. A slope times its
         place is subtracted from the next one before it is multiplied by the small step between the places:
-        rounding is then relative to the curve.
+        rounding is then relative to the curve. Where a number of rounds is given, masses that are negative
+        after them are left out: that raises the curve.
         """
         size, turn = self.turn + len(right), self.turn
         values = np.concatenate([left, right])  # the turn twice, once in either form
@@ -347,7 +385,7 @@ class _Curve:
             slopes = (left[here + 1 :] - left[here]) / away
             corners.append(turn - int(np.argmin(slopes[::-1])))
         kept = np.concatenate([corners[:-1], np.arange(corners[-1], size)])
-        for _ in range(_MOST_ROUNDS):
+        for count in range(rounds or _MOST_ROUNDS):
             place = int(np.searchsorted(kept, turn))
             step = np.diff(np.concatenate([values[kept[: place + 1]], values[kept[place:] + 1]]))
             step = np.delete(step, place)
@@ -359,7 +397,8 @@ class _Curve:
             if not np.all(np.isfinite(mass)) or mass[place - 1] < 0.0:
                 return None
             drop = mass < 0.0
-            if not drop.any():
+            if not drop.any() or count + 1 == rounds:
+                mass = np.maximum(mass, 0.0)
                 masses = np.zeros(size)
                 masses[kept[1:-1]] = mass
                 return masses
@@ -373,3 +412,41 @@ def _with_neighbours(low: Mask) -> Mask:
     spread[1:] |= low[:-1]
     spread[:-1] |= low[1:]
     return spread
+
+
+def _meeting(pair: ShiftPair, spacing: float) -> float:
+    """Where the continuations of the chords on both sides of one point's cells meet: roughly the mean loss of
+    what lies between. The point is moved there, within half a spacing of zero.
+    """
+    h, place = spacing, 0.0
+    grow, fall = math.expm1(h), -math.expm1(-h)
+    for _ in range(4):
+        left = far_side(pair, np.array([place - 2.0 * h, place - h])).value
+        right = hockey_stick(pair, np.array([place + h, place + 2.0 * h])).value
+        # both lines at the point, and their slopes times its place
+        rise, drop = (left[1] - left[0]) / fall * math.exp(h), (right[1] - right[0]) / grow * math.exp(-h)
+        at_left, at_right = left[1] + rise * fall, right[0] - drop * grow
+        bottom = math.exp(place) - rise + drop
+        if not bottom > 0.0:
+            return 0.0
+        step = float((at_left - math.expm1(place) - at_right) / bottom)
+        place = float(np.clip(place + math.log1p(max(step, -0.5)), -0.5 * h, 0.5 * h))
+    return place + 1e-9 * abs(place)
+
+
+def law_below(law: GridLaw, log_mass: float = 0.0) -> GridLaw:
+    """The law below; where the grid is too coarse for one, the mass of the release alone, of which the
+    logarithm is given: it says next to nothing."""
+    if law.below is not None:
+        return law.below
+    return GridLaw(
+        origin=log_mass,  # P over Q is at least the mass under P
+        first=0,
+        spacing=law.spacing,
+        mass=np.array([math.exp(log_mass) * (1.0 - 1e-15)]),
+        infinite=0.0,
+        raised=0.0,
+        moved=0.0,
+        excess_mass=0.0,
+        excess_factor=0.0,
+    )

@@ -31,9 +31,8 @@ import numpy as np
 
 from ggdp.accounting.bounds import ErrorLedger
 from ggdp.accounting.engines import contour, moments
-from ggdp.accounting.engines.bulk import Bulk, Jump, Sum, Window, bounded_exp, law_below, log_of
-from ggdp.accounting.engines.curve import Curve, LogDelta
-from ggdp.accounting.engines.grid_law import discretize
+from ggdp.accounting.engines.bulk import Bulk, Composed, Drawn, Jump, Sum, Window, bounded_exp, log_of
+from ggdp.accounting.engines.curve import CLOCK, Curve, LogDelta
 from ggdp.accounting.engines.lattice import log_sum
 from ggdp.accounting.engines.tilt import Parts, TiltPlan, saddle_for_epsilon
 from ggdp.errors import CannotCertifyError
@@ -52,6 +51,7 @@ MOST_POINTS = 2**20
 MOST_KINDS = 40  # of release of which jumps are bounded
 _MOST_SPLIT = 12  # of which they are split off: each takes its own transform, and more take five seconds
 MOST_KNOTS, FEWEST_KNOTS = 12_000, 2000  # at which jumps are asked for their delta, in all, and of one kind
+_FEWEST_SUMS, _MOST_SUMS = 1500, 16_000  # points of a grid of sums of bulks that are drawn
 _MINOR = 18.0  # log of how much smaller the jumps of a kind are that are only bounded
 _FEW = 3  # kinds up to which plans are fine
 _CELLS = 400  # of a bound on the moment generating function of a jump
@@ -252,14 +252,16 @@ def build(
     tolerance: float,
     most_points: int = MOST_POINTS,
     least: float = 0.0,
+    drawn: bool = False,
 ) -> OneJump:
     """Split for questions near one epsilon, so finely that epsilon's relative width is about `tolerance`, if
-    `most_points` are enough for that. Jumps begin at a share of epsilon no less than `least`.
+    `most_points` are enough for that. Jumps begin at a share of epsilon no less than `least`. The sum of the
+    bulks is composed by transforms, or `drawn` by contours, which suits very many releases.
 
     Raises:
         CannotCertifyError: two jumps are not negligible wherever they begin, or D_0 cannot be had.
     """
-    if len(parts) > _MOST_SPLIT:
+    if len(parts) > (MOST_KINDS if drawn else _MOST_SPLIT):
         raise CannotCertifyError("jumps are split off few kinds of release")
     times = plan.times
     with np.errstate(divide="ignore"):
@@ -284,22 +286,20 @@ def build(
     releases = math.log(float(times.sum()))
     negligible = math.exp(min(max(log_delta + _NO_MATTER - unit - releases, -690.0), 0.0))
     most = most_points / (1 if len(parts) == 1 else 8)  # several kinds cost as many transforms
+    grids: Drawn | Composed = Composed(bulks, jumps, lows, highs, window, negligible)
+    if drawn:
+        grids = Drawn.of(parts, jumps, window.tilt, log_delta)
+        spacing, most = grids.whole.width / _FEWEST_SUMS, _MOST_SUMS
     while True:
-        laws = [
-            (discretize(pair, spacing, low, high, negligible), count)
-            for (pair, count), low, high in zip(bulks, lows, highs, strict=True)
-        ]
-        above = Bulk.of(laws, window, less)
+        CLOCK.check()
+        above = grids.above(spacing, less)
         shares = [
             math.log(parts[index][1]) + over.log_at_most(jump, epsilon)
             for (index, jump), over in zip(known, above, strict=True)
         ]
         enough = max(*shares, none(epsilon)[1]) - _MINOR
         large = [index for index, share in zip(less, shares, strict=True) if share > enough]
-        below = {}
-        if large:
-            under = [(law_below(law, jump), count) for (law, count), jump in zip(laws, jumps, strict=True)]
-            below = dict(zip(large, Bulk.of(under, window, large), strict=True))
+        below = dict(zip(large, grids.below(large), strict=True)) if large else {}
         knots = max(MOST_KNOTS // max(len(large), 1), FEWEST_KNOTS)
         kinds = [
             _Beside(jump, parts[index][1], over, below.get(index), -rare, knots if index in below else 0)

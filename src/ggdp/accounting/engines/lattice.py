@@ -42,7 +42,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggdp.accounting.bounds import ErrorLedger
-from ggdp.accounting.engines.curve import LogDelta
+from ggdp.accounting.engines.curve import CLOCK, LogDelta
 from ggdp.accounting.engines.grid_law import GridLaw, discretize
 from ggdp.accounting.engines.tilt import Parts, Saddle, TiltPlan
 from ggdp.errors import CannotCertifyError
@@ -53,6 +53,7 @@ _MOST_POINTS = 2**21
 _MOST_CELLS = 400_000
 _LARGE = 600.0  # exponent of the largest factor taken
 _DEEPEST = 700.0
+_NEAR = 2.0  # distance from the centre up to which sums are read off a table
 _COARSEST = 0.01  # first spacing tried, against the length over which delta falls by a factor e
 _FACTORS = 8  # transforms multiplied before a logarithm is taken: each has some 1e-17 of noise at least
 
@@ -65,12 +66,14 @@ class Lattice:
     """delta of a composed grid law around a centre, relative to e^base.
 
     With m the untilted masses, and sums over the grid points beyond eps, delta~ = e^base sum m (1 - e^(eps -
-    loss)) is e^base (e^(eps - centre) kernel - (e^(eps - centre) - 1) above), where above = sum m and kernel
-    = sum m (1 - e^(centre - loss)): nothing cancels when all losses are tiny. The slacks are those at the
-    centre and grow by no more than e^(growth |eps - centre|) away from it.
+    loss)). Near the centre that is e^base (e^(eps - centre) kernel - (e^(eps - centre) - 1) above), where
+    above = sum m and kernel = sum m (1 - e^(centre - loss)): nothing cancels when all losses are tiny. The
+    errors of the masses fall as e^(-theta eps); what is charged apart grows by no more than
+    e^(growth (centre - eps)) where eps is less than the centre, and not beyond.
     """
 
     loss: Array
+    mass: Array
     spacing: float
     centre: float
     base: float
@@ -78,7 +81,9 @@ class Lattice:
     kernel: Array
     theta: float
     entry_error: float
-    rounding: float
+    noise: float
+    ulps: float
+    slip: float
     tail: float
     alias: float
     infinite: float
@@ -111,13 +116,21 @@ class Lattice:
         index = int(np.searchsorted(self.loss, epsilon, side="right"))
         if not 0 < index < len(self.loss):
             raise CannotCertifyError("epsilon lies outside the lattice's window")
-        if self.growth * abs(epsilon - self.centre) > _LARGE:
+        moved = epsilon - self.centre
+        if (self.growth + 1.0) * abs(moved) > _LARGE:
             raise CannotCertifyError("epsilon lies too far from the lattice's centre")
-        shrink = math.exp(epsilon - self.centre)
-        above, kernel = float(self.above[index]), float(self.kernel[index])
-        value = shrink * kernel - math.expm1(epsilon - self.centre) * above
-        widened = math.exp(self.growth * abs(epsilon - self.centre))
-        rounding = widened * self.rounding + 8.0 * UNIT_ROUNDOFF * shrink * abs(kernel)
+        if abs(moved) <= _NEAR:
+            above, kernel = float(self.above[index]), float(self.kernel[index])
+            value = math.exp(moved) * kernel - math.expm1(moved) * above
+            size = math.exp(abs(moved)) * (abs(kernel) + 2.0 * abs(math.expm1(moved)) * above)
+        else:
+            above = float(self.mass[index:].sum())
+            value = size = float(self.mass[index:] @ -np.expm1(epsilon - self.loss[index:]))
+        slope = value - above
+        widened = math.exp(max(-self.growth * moved, 0.0))
+        noise = self.noise * math.exp(self.theta * (self.spacing - moved)) * (1.0 + 1e-6)
+        # next to the largest loss delta is a difference of losses, whose places are rounded
+        rounding = noise + (self.ulps + 8.0) * UNIT_ROUNDOFF * size + self.slip * above
         tail, alias, infinite = widened * self.tail, widened * self.alias, self.infinite
         inflation = self._inflation(epsilon) + self.excess * value
         high = value + rounding + tail + infinite
@@ -128,7 +141,7 @@ class Lattice:
             lower=self.base + math.log(low) if low > 0.0 else -math.inf,
             estimate=self.base + math.log(value),
             upper=self.base + math.log(high),
-            slope=shrink * (kernel - above) / value,
+            slope=slope / value,
             ledger=ErrorLedger(
                 (tail + infinite) / value, alias / value, 0.0, rounding / value, inflation / value
             ),
@@ -206,7 +219,7 @@ def _on_grid(
 
 def _moved_at_most(laws: Laws, rare: float) -> tuple[float, float]:
     """k for a sum of independent distances, and log of the probability that it is exceeded."""
-    mean = sum(times * law.moved for law, times in laws)
+    mean = min(sum(times * law.moved for law, times in laws), 1e300)
     if mean == 0.0:
         return 0.0, -math.inf
     most = float(sum(times for _, times in laws))
@@ -273,6 +286,7 @@ def tilted_sums(laws: Laws, theta: float, size: int, less: Sequence[int]) -> lis
     kept: dict[int, tuple[Complex, Array, float]] = {}
     with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
         for index, (law, times) in enumerate(laws):
+            CLOCK.check()
             exponent = law.log_mass + theta * law.loss
             log_one = log_sum(exponent)
             places = np.arange(len(exponent)) % size
@@ -346,16 +360,17 @@ def _unrolled(
         times * (abs(law.origin) + (abs(law.first) + len(law.mass)) * spacing) for law, times in laws
     )
     ulps = size + 64.0 + 8.0 * (abs(log_phi) + theta * (abs(centre) + places))
-    rounding = noise + ulps * UNIT_ROUNDOFF * float(kernel[np.searchsorted(loss, centre)])
     tail, alias = _wrapped(laws, saddle, 0.6 * period, period, base)
     alias += _raised(laws, theta)
     if not abs(base) < _DEEPEST:
         raise CannotCertifyError("what is charged apart cannot be told from none beside a delta so small")
     unit = math.exp(-base)
     total = float(sum(times for _, times in laws))
+    coupled = all(math.isfinite(law.moved) for law, _ in laws)
     count, log_unlikely = _moved_at_most(laws, saddle.log_delta - 30.0 - math.log(total))
     return Lattice(
         loss=loss,
+        mass=mass,
         spacing=spacing,
         centre=centre,
         base=base,
@@ -363,15 +378,18 @@ def _unrolled(
         kernel=kernel,
         theta=theta,
         entry_error=entry_error,
-        rounding=rounding,
+        noise=noise,
+        ulps=ulps,
+        slip=16.0 * UNIT_ROUNDOFF * (abs(centre) + places),
         tail=tail,
         alias=alias,
-        infinite=unit * sum(times * (law.infinite + law.excess_mass) for law, times in laws),
+        infinite=unit
+        * sum(times * (law.infinite + (law.excess_mass if coupled else 0.0)) for law, times in laws),
         excess=math.expm1(min(sum(times * law.excess_factor for law, times in laws), _LARGE)),
         moved=min(count, 0.5 * total),
-        reach=(min(2.0 * count, total) + 1.0) * spacing * (1.0 + 1e-9),
+        reach=(min(2.0 * count, total) + 1.0) * spacing * (1.0 + 1e-9) if coupled else math.inf,
         unlikely=unit * 2.0 * total * math.exp(log_unlikely),
-        growth=theta + 12.0 / saddle.deviation + 1.0,
+        growth=theta + 12.0 / saddle.deviation,
     )
 
 

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ggdp.accounting.bounds import Bounds
 from ggdp.accounting.engines.curve import ClosedForm
 from ggdp.accounting.engines.tilt import Parts, TiltPlan
 from ggdp.numerics import UNIT_ROUNDOFF, Array
-from ggdp.privacy_loss.hockey_stick import hockey_stick, log_masses, thresholds
+from ggdp.privacy_loss.hockey_stick import hockey_stick, log_masses, survivals, thresholds
 from ggdp.privacy_loss.quadrature import NEGLIGIBLE, certified_nodes_of_all
 
 _FACTORS = (1.0, 0.85, 0.7, 0.55, 0.4, 0.25, 0.1, 0.03, 0.01, 0.001)  # of the saddle's tilt
@@ -30,7 +31,7 @@ _NONE = -1e9  # log of a mass that is none
 
 
 def log_chernoff_constant(theta: float) -> float:
-    """log of sup over x > 0 of (1 - e^-x) e^{-theta x}."""
+    """log of sup over x > 0 of (1 - e^-x) e^{-theta x}, which is theta^theta / (1 + theta)^(1 + theta)."""
     if theta <= 0.0:
         return 0.0
     # not theta log(theta) - (1 + theta) log(1 + theta), of which large theta leave no digits
@@ -259,3 +260,25 @@ def log_total_variation_above(parts: Parts) -> float:
         total += times * one
         log_rest += times * math.log1p(-one) if one < 1.0 else -math.inf
     return math.log(min(total, -math.expm1(log_rest)) * (1.0 + (64 + len(parts)) * UNIT_ROUNDOFF) + 1e-320)
+
+
+def top_atom(parts: Parts, log_delta: float) -> Bounds | None:
+    """Certified epsilon where every release is Laplace and delta is below the mass of the top atoms.
+
+    A Laplace loss equals its supremum with positive probability. With p the probability that all releases do,
+    and s the sum of the suprema, delta(eps) >= p (1 - e^(eps - s)) and delta(s) = 0. So for a delta far below
+    p, epsilon lies in [s + log(1 - delta/p), s], no wider than about delta/p.
+    """
+    if any(pair.beta != 1.0 or math.isfinite(pair.cut) for pair, _ in parts):
+        return None
+    log_mass = 0.0
+    for pair, times in parts:
+        up, _, still = survivals(pair, pair.up)
+        log_mass += times * math.log((1.0 - pair.rate) * still + pair.rate * up)
+    share = log_delta - log_mass * (1.0 + 1e-12) + 1e-12
+    if share >= 0.0:
+        return None
+    total = sum(times * pair.supremum for pair, times in parts)
+    slack = 4.0 * UNIT_ROUNDOFF * total  # of the sum itself
+    lower = max(total + math.log1p(-math.exp(share)) - slack, 0.0)
+    return Bounds(lower, max(lower, total), total + slack, "top atom")

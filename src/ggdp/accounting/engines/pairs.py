@@ -15,21 +15,21 @@ from functools import cached_property, partial
 import numpy as np
 
 from ggdp.accounting.bounds import Bounds, ErrorLedger
-from ggdp.accounting.engines import contour, jump, lattice, moments, rare
+from ggdp.accounting.engines import contour, jump, lattice, moments, rare, two_scales
 from ggdp.accounting.engines.curve import (
+    CLOCK,
+    LEAST_DELTA,
     MOST_EPSILON,
     ClosedForm,
     Curve,
     EpsilonSandwich,
-    LogDelta,
     crossing,
+    raised,
     too_large,
 )
 from ggdp.accounting.engines.tilt import Saddle, TiltPlan, saddle_for_epsilon, saddle_for_log_delta
 from ggdp.errors import CannotCertifyError
-from ggdp.numerics import UNIT_ROUNDOFF
 from ggdp.privacy_loss.dominating import Parts
-from ggdp.privacy_loss.hockey_stick import survivals
 
 CLOSED_FORM = "closed form"
 """The method of one release, which has no largest epsilon."""
@@ -37,18 +37,24 @@ CLOSED_FORM = "closed form"
 _SMALLEST_LOG_DELTA = math.log(1e-290)  # beyond, delta is as good as none, and only bounded
 _GOOD_WIDTH = 2e-7  # relative width at which the contour's answer is taken as it is
 _FAIR_WIDTH = 1e-6  # and any other engine's,
-_ENOUGH = {"contour": _GOOD_WIDTH, "one jump": 5e-6, "contour with rare event": 3e-6}  # no other does better
-_MOST_STEEP = 5.0
+_ENOUGH = {  # no other does better
+    "contour": _GOOD_WIDTH,
+    "contour with rare event": 3e-6,
+    "one jump": 5e-6,
+    "two scales": 5e-6,
+}
+_MOST_STEEP = 25.0
 _SUPREMUM_ERROR = 1e-14  # relative rounding error of a sum of largest losses
 _MANY = 12  # different parts beyond which each attempt takes a second or so, and fewer are made
 _FEW = 6  # different parts of which a rare event is split off on a grid: more take five seconds
 _MOST_ON_GRID = 60  # different parts that are put on a grid
 _MOST_RARE = 100  # different parts of which a rare event is split off, or a line drawn twice
 _MOST_RARE_ON_GRID = 600.0  # epsilon up to which a rare event is split off on a grid
-_LEAST_DELTA = 5e-324  # a positive delta never becomes an upper bound of zero
+_SECONDS = 3.2  # of a thread's time that the engines may take for one question
 _KEPT = 6  # curves that are kept for further questions
 _HOME = 0.1  # of a curve's reach
 _NEARLY = 1.5  # by how much the answers of a kept curve may be wider than where it was built
+_JUMPS = ("one jump", "two scales")
 _WHOLE = ("contour", "lattice")  # engines that compose whole losses, around a saddle
 
 Engine = Callable[[Parts, TiltPlan, Saddle], Curve]
@@ -115,7 +121,11 @@ class PairComposition:
         Raises:
             EpsilonTooLargeError: it exceeds what is computed.
         """
-        best = self._top_atom(log_delta)
+        with CLOCK.running(_SECONDS):
+            return self._epsilon(log_delta)
+
+    def _epsilon(self, log_delta: float) -> Bounds:
+        best = moments.top_atom(self.parts, log_delta)
         if best is not None and best.width <= _GOOD_WIDTH * best.upper:
             return best
         if (kept := self._epsilon_from_built(log_delta)) is not None:
@@ -152,16 +162,20 @@ class PairComposition:
 
         Where it is certainly below `known`, what another direction costs at least, a rough answer is enough.
         """
+        with CLOCK.running(_SECONDS):
+            return self._delta(epsilon, known)
+
+    def _delta(self, epsilon: float, known: float) -> Bounds:
         if epsilon >= self._ceiling:
             return Bounds(0.0, 0.0, 0.0, "pure")
         if self._releases == 1:
-            return _delta_bounds(ClosedForm(self.parts[0][0]).log_delta(epsilon), CLOSED_FORM)
+            return ClosedForm(self.parts[0][0]).log_delta(epsilon).as_delta(CLOSED_FORM)
         for built in self._nearest(lambda built: abs(built.epsilon - epsilon) / built.reach):
             try:
                 found = built.curve.log_delta(epsilon)
             except ArithmeticError:
                 continue
-            answer = _delta_bounds(found, built.method)
+            answer = found.as_delta(built.method)
             is_best = built.is_at_home(epsilon) and _relative_width(answer) <= built.enough_delta
             if is_best or _is_good(answer, built.method, -found.slope * epsilon):
                 return answer
@@ -182,14 +196,14 @@ class PairComposition:
                 found = curve.log_delta(epsilon)
             except ArithmeticError:
                 continue
-            answer = _delta_bounds(found, method)
+            answer = found.as_delta(method)
             kept = self._keep(method, curve, saddle, epsilon, found.estimate, found.slope)
             tried.append((_relative_width(answer), kept))
             best = answer if best is None else Bounds.intersection(best, answer)
-            # a jump's delta falls steeply: this much of it is next to nothing of epsilon
-            enough = method == "one jump" and best.width <= 1e-4 * best.upper
             steepness = -found.slope * epsilon
-            if _is_good(best, method, steepness) or enough or best.upper <= known:
+            # a jump's delta falls steeply: this much of it is next to nothing of epsilon
+            enough = _ENOUGH["two scales"] * max(steepness, 20.0) if method in _JUMPS else 0.0
+            if _is_good(best, method, steepness) or best.width <= enough * best.upper or best.upper <= known:
                 return best
         if tried:
             width, narrowest = min(tried, key=lambda one: one[0])
@@ -247,55 +261,19 @@ class PairComposition:
 
     # --- epsilon
 
-    def _top_atom(self, log_delta: float) -> Bounds | None:
-        """Certified epsilon where every release is Laplace and delta is below the mass of the top atoms.
-
-        A Laplace loss equals its supremum with positive probability. With p the probability that all
-        releases do, and s the sum of the suprema, delta(eps) >= p (1 - e^(eps - s)) and delta(s) = 0. So for
-        a delta far below p, epsilon lies in [s + log(1 - delta/p), s], no wider than about delta/p.
-        """
-        if any(pair.beta != 1.0 or math.isfinite(pair.cut) for pair, _ in self.parts):
-            return None
-        log_mass = 0.0
-        for pair, times in self.parts:
-            up, _, still = survivals(pair, pair.up)
-            log_mass += times * math.log((1.0 - pair.rate) * still + pair.rate * up)
-        share = log_delta - log_mass * (1.0 + 1e-12) + 1e-12
-        if share >= 0.0:
-            return None
-        total = sum(times * pair.supremum for pair, times in self.parts)
-        slack = 4.0 * UNIT_ROUNDOFF * total  # of the sum itself
-        lower = max(total + math.log1p(-math.exp(share)) - slack, 0.0)
-        return Bounds(lower, max(lower, total), total + slack, "top atom")
-
     def _closed_form_epsilon(self, log_delta: float) -> Bounds:
         curve = ClosedForm(self.parts[0][0])
-        if curve.log_delta(0.0).upper <= log_delta:
-            return Bounds(0.0, 0.0, 0.0, CLOSED_FORM)
-        start = curve.start(log_delta)
-        try:
-            found = crossing(curve, log_delta, start, 0.1 * start)
-            if math.isfinite(found.width):
-                self._keep(CLOSED_FORM, curve, None, found.estimate, log_delta, found.slope)
-                return self._as_bounds(found, CLOSED_FORM)
-        except ArithmeticError:
-            pass
-        # so large, or so close to the largest loss, that neighbouring doubles cannot be told apart: certified
-        # points on both sides
-        for share in (1e-12, 1e-9, 1e-6, 1e-3, 0.1):
-            low, high = start * (1.0 - share), min(start * (1.0 + share), self._ceiling)
-            if curve.log_delta(low).lower >= log_delta and (
-                high >= self._ceiling or curve.log_delta(high).upper <= log_delta
-            ):
-                return Bounds(low, start, high, CLOSED_FORM)
-        raise too_large(0.0, about=start)
+        found = curve.epsilon(log_delta, self._ceiling)
+        if found.slope < 0.0:
+            self._keep(CLOSED_FORM, curve, None, found.estimate, log_delta, found.slope)
+        return self._as_bounds(found, CLOSED_FORM)
 
     def _is_zero(self, log_delta: float) -> bool:
         """Whether delta at zero, the distance of the two laws in total variation, is certainly no larger."""
         plan = self._plan
         with np.errstate(divide="ignore"):
             singles = np.exp(plan.log_single_deltas(np.zeros(len(self.parts))))
-            rough = math.log(plan.times @ singles + _LEAST_DELTA)
+            rough = math.log(plan.times @ singles + LEAST_DELTA)
         if rough <= log_delta + 0.1 and moments.log_total_variation_above(self.parts) <= log_delta:
             return True
         at_zero = saddle_for_epsilon(plan, 0.0)
@@ -317,8 +295,12 @@ class PairComposition:
         split: list[EpsilonSandwich] = []  # found with large losses apart: a lattice is no better
         if self._may_be_rare:
             yield "contour with rare event", partial(self._with_rare, contour.draw, log_delta)
-            if several <= jump.MOST_KINDS:
-                yield "one jump", partial(self._with_jump, log_delta, split)
+        if self._may_be_rare and several <= _MOST_ON_GRID:
+            if planned:
+                yield "two scales", partial(self._by_engine, _two_scales, saddle, log_delta)
+            yield "two scales", partial(self._with_rare, _two_scales, log_delta)
+        if self._may_be_rare and several <= jump.MOST_KINDS:
+            yield "one jump", partial(self._with_jump, log_delta, split)
         patient: list[tuple[str, Callable[[], tuple[EpsilonSandwich, Curve]]]] = []
         if planned and several <= _MOST_RARE:
             patient.append(("contour", partial(self._by_engine, _patient, saddle, log_delta)))
@@ -347,7 +329,8 @@ class PairComposition:
             best = (again, curve) if best is None or again.width < best[0].width else best
             found = best[0]
             well_placed = abs(found.estimate - saddle.epsilon) <= 0.25 * saddle.deviation
-            if well_placed or found.width <= _GOOD_WIDTH * found.upper:
+            good = _ENOUGH["two scales"] if engine is _two_scales else _GOOD_WIDTH
+            if well_placed or found.width <= good * found.upper:
                 break
             saddle = saddle_for_epsilon(self._plan, found.estimate)
         assert best is not None
@@ -373,7 +356,8 @@ class PairComposition:
             before = math.inf if best is None else best[0].width
             best = (again, curve) if best is None or again.width < before else best
             now = best[0].width
-            enough = _FAIR_WIDTH if engine is not _grid else 1e-4  # a grid is as fine as it can be
+            enough = _ENOUGH["two scales"] if engine is _two_scales else _FAIR_WIDTH
+            enough = 1e-4 if engine is _grid else enough  # a grid is as fine as it can be
             if now <= enough * best[0].upper or (math.isfinite(before) and now > 0.5 * before):
                 break
             guess = best[0].estimate
@@ -392,6 +376,18 @@ class PairComposition:
                 if again.width <= _ENOUGH["one jump"] * again.upper < math.inf:
                     into.append(again)
                     return again, line
+        best: tuple[EpsilonSandwich, Curve] | None = None
+        curve: Curve
+        with suppress(ArithmeticError):
+            for turn in range(2):
+                curve = jump.build(self.parts, self._plan, guess, _FAIR_WIDTH, least=least, drawn=True)
+                found = crossing(curve, log_delta, guess, 0.1 * guess, 1e-5 if turn == 0 else 1e-9)
+                best, guess = (found, curve), found.estimate
+                if found.width <= _ENOUGH["one jump"] * found.upper or not found.width <= 1e-3 * found.upper:
+                    break
+        if best is not None and best[0].width <= 1e-4 * best[0].upper:  # a grid of all bulks is no finer
+            into.append(best[0])
+            return best
         # where no jump decides, the plan is good, and the bulk of very many releases needs a fine grid
         for most_points in (2**17, jump.MOST_POINTS) if least else (2**12, 2**12, jump.MOST_POINTS):
             curve = jump.build(self.parts, self._plan, guess, _FAIR_WIDTH, most_points, least)
@@ -399,6 +395,8 @@ class PairComposition:
             if found.width <= _FAIR_WIDTH * found.upper < math.inf:
                 break
             guess = found.estimate
+        if best is not None and best[0].width < found.width:
+            found, curve = best
         if len(self.parts) == 1 or found.width <= 1e-3 * found.upper:
             into.append(found)
         return found, curve
@@ -429,6 +427,9 @@ class PairComposition:
         yield "contour", partial(contour.draw, self.parts, self._plan, saddle)
         if self._may_be_rare:
             yield "contour with rare event", partial(self._rare_curve, contour.draw, epsilon)
+            if several <= _MOST_ON_GRID:
+                yield "two scales", partial(_two_scales, self.parts, self._plan, saddle)
+                yield "two scales", partial(self._rare_curve, _two_scales, epsilon)
             if several <= jump.MOST_KINDS:
                 yield "one jump", partial(self._jump_curve, max(epsilon, 1e-14))
             if several <= _FEW and epsilon < _MOST_RARE_ON_GRID:
@@ -445,6 +446,10 @@ class PairComposition:
             curve = jump.without_jump(self.parts, self._plan, epsilon, log_delta)
             if curve.log_delta(epsilon).ledger.truncation <= 1e-5:
                 return curve
+        with suppress(ArithmeticError):
+            split = jump.build(self.parts, self._plan, epsilon, _FAIR_WIDTH, drawn=True)
+            if split.log_delta(epsilon).ledger.discretization <= 1e-3:
+                return split
         return jump.build(self.parts, self._plan, epsilon, _FAIR_WIDTH)
 
     def _rare_curve(self, engine: Engine, epsilon: float) -> Curve:
@@ -463,7 +468,7 @@ class PairComposition:
     def _delta_by_moments(self, saddle: Saddle, epsilon: float) -> Bounds:
         log_upper = min(moments.log_total_variation_above(self.parts), 0.0)
         log_upper = min(log_upper, moments.log_delta_above(self.parts, self._plan, saddle.theta, epsilon))
-        upper = _raised(log_upper)
+        upper = raised(log_upper)
         lower = min(math.exp(moments.log_delta_below(self.parts, self._plan, epsilon)), upper)
         return Bounds(lower, min(max(math.exp(min(saddle.log_delta, 0.0)), lower), upper), upper, "moments")
 
@@ -472,6 +477,10 @@ def _grid(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Curve:
     # the estimate is far better than the width; few releases are cheap, and get it to eight digits
     width = 1e-7 if sum(times for _, times in parts) < 20 else 5e-7
     return lattice.build(parts, plan, saddle, width * max(saddle.theta * saddle.epsilon, 1e-2))
+
+
+def _two_scales(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Curve:
+    return two_scales.build(parts, plan, saddle, 2e-6 * max(saddle.theta * saddle.epsilon, 1e-2))
 
 
 def _patient(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Curve:
@@ -486,15 +495,3 @@ def _is_good(found: Bounds, method: str, steepness: float = 1.0) -> bool:
     """Whether it is narrow enough; a steep delta, -d log(delta) / d log(eps), may be a few times wider."""
     enough = _ENOUGH.get(method, _FAIR_WIDTH) * min(max(steepness, 1.0), _MOST_STEEP)
     return found.width <= enough * found.upper < math.inf
-
-
-def _delta_bounds(found: LogDelta, method: str) -> Bounds:
-    upper = _raised(found.upper)
-    lower = min(math.exp(min(found.lower, 0.0)) * (1.0 - 4.0 * UNIT_ROUNDOFF), upper)
-    estimate = min(max(math.exp(min(found.estimate, 0.0)), lower), upper)
-    return Bounds(lower, estimate, upper, method, found.ledger)
-
-
-def _raised(log_delta: float) -> float:
-    """No less than the delta of that logarithm, and positive."""
-    return min(math.exp(min(log_delta, 0.0)) * (1.0 + 4.0 * UNIT_ROUNDOFF) + _LEAST_DELTA, 1.0)

@@ -22,7 +22,7 @@ from functools import cached_property
 import numpy as np
 
 from ggdp.accounting.bounds import ErrorLedger
-from ggdp.accounting.engines.curve import MOST_EPSILON, Curve, LogDelta
+from ggdp.accounting.engines.curve import CLOCK, MOST_EPSILON, Curve, LogDelta
 from ggdp.accounting.engines.tilt import Parts, TiltPlan, saddle_for_epsilon
 from ggdp.errors import CannotCertifyError
 from ggdp.numerics import UNIT_ROUNDOFF
@@ -185,6 +185,7 @@ def cut(parts: Parts, plan: TiltPlan, epsilon: float, log_delta: float) -> Cut:
     Raises:
         CannotCertifyError: nothing to cut, or the Chernoff bound of the middle term is out of reach.
     """
+    CLOCK.check()
     planner = _Planner.of(parts, plan)
     reach = planner.reach(epsilon, log_delta)
     pieces = []

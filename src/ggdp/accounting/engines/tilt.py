@@ -191,15 +191,17 @@ class TiltPlan:
         share = -np.expm1(-np.maximum(excess, 0.0))
         return np.asarray(np.log(np.add.reduceat(np.exp(self.log_mass) * share, self.starts)))
 
-    def upper_quantiles(self, theta: float, prob: float) -> list[float]:
-        """For each part, the noise beyond which its tilted law keeps about `prob`."""
+    def quantiles(self, theta: float, prob: float) -> list[tuple[float, float]]:
+        """For each part, the noise before which, and that beyond which, its tilted law keeps about `prob`."""
         points = []
         for begin, length in zip(self.starts, self._lengths(), strict=True):
             part = slice(begin, begin + length)
             exponent = self.log_mass[part] + theta * self.loss[part]
             mass = np.exp(exponent - exponent.max())
-            above = np.cumsum(mass[::-1])[::-1] / mass.sum()
-            points.append(float(self.z[part][max(int((above > prob).sum()) - 1, 0)]))
+            below, above = (np.cumsum(side) / mass.sum() for side in (mass, mass[::-1]))
+            z = self.z[part]
+            first, last = int((below <= prob).sum()), len(z) - 1 - int((above <= prob).sum())
+            points.append((float(z[min(first, len(z) - 1)]), float(z[max(last, 0)])))
         return points
 
     def _lengths(self) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
@@ -270,6 +272,7 @@ def _rough_nodes(pair: ShiftPair) -> tuple[Array, Array, Array]:
     """Losses and log P-masses at Gauss nodes, panels as wide as a tilted density can be narrow."""
     reach = _DEEPEST ** (1.0 / pair.beta)
     low, high = pair.down - min(reach, 90.0 ** (1.0 / pair.beta)), min(pair.up + reach, pair.cut)
+    low = max(low, pair.floor)
     kinks = pair.kinks
     # squeezed towards the middle, so that a shift tiny against the noise still gets its share of the scan
     scan = np.unique(
@@ -290,7 +293,7 @@ def _rough_nodes(pair: ShiftPair) -> tuple[Array, Array, Array]:
     edges = np.interp(
         np.linspace(0.0, count[-1], max(24, math.ceil(min(count[-1], _MOST_PANELS)))), count, scan
     )
-    edges = np.unique(np.concatenate([edges, [kink for kink in kinks if kink < high]]))
+    edges = np.unique(np.concatenate([edges, [kink for kink in kinks if low < kink < high]]))
     half, centre = 0.5 * np.diff(edges), 0.5 * (edges[1:] + edges[:-1])
     unit, weight = _UNIT_NODES, _UNIT_WEIGHTS
     z = (centre[:, None] + half[:, None] * unit).ravel()

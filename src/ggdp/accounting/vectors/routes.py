@@ -25,7 +25,7 @@ from ggdp.accounting.bounds import Bounds, Estimate
 from ggdp.accounting.engines import contour
 from ggdp.accounting.engines.atoms import Enclosed
 from ggdp.accounting.engines.cells import CellComposition
-from ggdp.accounting.engines.curve import MOST_EPSILON, crossing, too_large
+from ggdp.accounting.engines.curve import CLOCK, MOST_EPSILON, crossing, too_large
 from ggdp.accounting.engines.pairs import CLOSED_FORM, PairComposition
 from ggdp.accounting.engines.tilt import TiltPlan, saddle_for_epsilon, saddle_for_log_delta
 from ggdp.accounting.steps import NoiseStep, Steps
@@ -50,6 +50,7 @@ _FEWEST_REPEATED = 10  # steps of which the last ones may be taken apart
 _MOST_LOSS = 500.0
 _LEAST_LOG_DELTA = -600.0
 _UNSEEN = 1e-9  # share of delta
+_SECONDS = 3.8  # of a thread's time that the engines may take for one question in all directions
 
 
 class Cost(Protocol):
@@ -103,22 +104,21 @@ class WorstDirection:
 
     def epsilon(self, log_delta: float) -> Bounds:
         """Certified epsilon at log delta; `EpsilonTooLargeError` where it exceeds what is computed."""
-        worst: Bounds | None = None
-        for one in self.directions:
-            if worst is not None and one.costs_no_more(log_delta, worst.lower):
-                continue  # the other direction is the worse one
-            found = one.epsilon(log_delta)
-            worst = found if worst is None else Bounds.worst(worst, found)
-        assert worst is not None
+        with CLOCK.running(_SECONDS):
+            worst = self.directions[0].epsilon(log_delta)
+            for one in self.directions[1:]:
+                if not one.costs_no_more(log_delta, worst.lower):  # else the first direction is the worse one
+                    worst = Bounds.worst(worst, one.epsilon(log_delta))
         return _not_too_large(worst)
 
     def delta(self, epsilon: float) -> Bounds:
         """Certified delta at epsilon."""
         first, *others = self.directions if epsilon > 0.0 else self.directions[::-1]
-        worst = first.delta(epsilon)
-        for one in others:
-            if epsilon > 0.0 or worst.width > 1e-6 * worst.upper:  # the total variation is that of both
-                worst = Bounds.worst(worst, one.delta(epsilon, worst.lower))
+        with CLOCK.running(_SECONDS):
+            worst = first.delta(epsilon)
+            for one in others:
+                if epsilon > 0.0 or worst.width > 1e-6 * worst.upper:  # the total variation is that of both
+                    worst = Bounds.worst(worst, one.delta(epsilon, worst.lower))
         return worst
 
     def largest_loss(self) -> tuple[float, float]:
