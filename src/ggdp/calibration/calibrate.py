@@ -18,14 +18,7 @@ from ggdp.calibration.run import AnyCalibrated, Calibrated, CalibratedSpherical,
 from ggdp.calibration.target import Start, Target, planned_start, solve
 from ggdp.distributions import GeneralizedGaussian, SphericalGeneralizedGaussian
 from ggdp.distributions.spherical import MOST_DIMENSION
-from ggdp.mechanisms import (
-    AdditiveNoise,
-    Adjacency,
-    Composed,
-    Mechanism,
-    Sampling,
-    SphericalNoise,
-)
+from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, Mechanism, Sampling, SphericalNoise
 from ggdp.mechanisms.additive_noise import Shift, compressed
 from ggdp.mechanisms.composed import Part
 from ggdp.privacy_loss.dominating import MOST_TIMES, NOISE_MULTIPLIER, RATE
