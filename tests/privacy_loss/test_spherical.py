@@ -282,7 +282,9 @@ def test_a_sketch_is_close_to_the_cells():
     assert Target(0.5 * found.upper, 1e-6).estimated_excess(mechanism) > 0.6
 
 
-@pytest.mark.parametrize(("beta", "d", "times"), [(8.0, 2, 5), (1.0, 10**6, 100), (2.0, 10**6, 100)])
+@pytest.mark.parametrize(
+    ("beta", "d", "times"), [(8.0, 2, 5), (1.0, 10**4, 1000), (1.0, 10**6, 100), (2.0, 10**6, 100)]
+)
 def test_a_sketch_answers_for_any_losses_and_grows_with_the_shift(beta, d, times):
     target, lengths = Target(1.0, 1e-6), np.geomspace(1e-4, 1e3, 8) * math.sqrt(d) ** (2.0 / beta - 1.0)
     shifts = [Composed(noise(beta, d, float(length)), times=times) for length in lengths]

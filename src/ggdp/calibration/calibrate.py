@@ -109,11 +109,10 @@ def calibrate_scale(
         alongside: other releases on the same data that share the target, as pairs (mechanism, times), for
             example a normalisation before training. Their noise stays as given.
         tolerance: how far above the smallest scale the answer may lie, relative to it, in [1e-9, 0.1]. If
-            left out, 1e-9 for one step, 4e-7 for several and 1e-5 for spherical noise. The answer meets the
-            target in any case; with a larger tolerance it is found sooner.
+            left out, 1e-9 for one step, 4e-7 for several, 1e-5 for spherical noise. A larger one is faster.
         spherical: noise on the whole vector that depends on its Euclidean length alone, instead of
             independent noise on its numbers; for a sensitivity in norm 2. See docs/spherical-noise.md.
-        power: of the length, in the density of spherical noise, in [1 - dimension, 0].
+        power: of the length in its density, in [1 - dimension, 0].
         sampling: how batches are drawn, in place of a Poisson sample with `rate`.
 
     Returns:
@@ -131,9 +130,6 @@ def calibrate_scale(
     >>> found = calibrate_scale(beta=1.5, epsilon=2.0, delta=1e-6, rate=0.01, steps=5000)
     >>> round(found.scale, 5), found.achieved.upper <= 2.0, found.sharp
     (2.01607, True, True)
-    >>> ball = calibrate_scale(beta=1, epsilon=1.0, delta=1e-6, norm=2, dimension=50, spherical=True)
-    >>> round(ball.scale, 2), ball.achieved.upper <= 1.0  # pure privacy would need scale 1
-    (0.55, True)
     """
     target, others = Target(epsilon, delta, adjacency), tuple(alongside)
     shared = NoiseProblem(
@@ -469,11 +465,9 @@ def _check_spherical(norm: float | str | None, dimension: int | float, shift: Sh
             "bound the l_2 norm of what a record does, or take independent noise"
         )
     if shift is not None:
-        raise ValueError(
-            "shift must be left out for spherical noise: only its length matters; give sensitivity"
-        )
-    hint = "independent noise is covered in more"
-    arguments.whole("dimension", cast(int, dimension), most=MOST_DIMENSION, hint=hint)
+        raise ValueError("shift must be left out for spherical noise: its length matters; give sensitivity")
+    more = "independent noise is covered in more"
+    arguments.whole("dimension", cast(int, dimension), most=MOST_DIMENSION, hint=more)
 
 
 def step_of(

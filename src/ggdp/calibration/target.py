@@ -43,6 +43,7 @@ _FEW = 300  # releases, of which a lattice is cheap
 _FINER = (1.0, 0.25, 0.05)  # shares of it that lattices are asked for in turn: far cheaper than all engines
 _COARSEST, _SHARE = 0.02, 0.01  # spacing of a sketch's lattice, over 1 + theta and over a loss's deviation
 _MOST_POINTS = 2**18
+_SENSELESS = 100.0  # of log delta, which is at most 0
 _FAR = 2.0**45  # spacings from zero, beyond which the places of a lattice are not whole numbers
 _CLEARLY_LESS = 0.5  # planned at this share of another direction, one is not looked at; plans err by 25%
 
@@ -364,6 +365,8 @@ def _sketched_curve(parts: list[Enclosed], plan: TiltPlan, saddle: Saddle) -> Cu
     """One lattice; None for losses so large that they are far from any target, where the saddle will do."""
     if not saddle.deviation > 0.0:
         raise CannotCertifyError("the losses are too small or too large for a sketch")
+    if saddle.log_delta > _SENSELESS:
+        return None
     window = lattice.window_of(plan, saddle)
     each = saddle.deviation / math.sqrt(sum(part.times for part in parts))
     spacing = max(min(_COARSEST / (saddle.theta + 1.0), _SHARE * each), 1.5 * window / _MOST_POINTS)
