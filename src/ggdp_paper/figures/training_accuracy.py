@@ -344,6 +344,7 @@ def _panel(
 
 
 REVIEWS = _panel("fig4_imdb", folders=("aclImdb",))
+REVIEWS_MULTIPLIERS = _panel("fig4_imdb_multipliers", folders=("aclImdb",), kept_with="fig4_imdb")
 _CIFAR10_FOLDERS = ("cifar-10-batches-py", "cifar-10-batches-bin")
 CIFAR10 = _panel("fig4_cifar10", folders=_CIFAR10_FOLDERS)
 CIFAR10_MATCHED = _panel("fig4_cifar10_matched", folders=_CIFAR10_FOLDERS, kept_with="fig4_cifar10")
