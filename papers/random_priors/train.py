@@ -13,9 +13,9 @@
 
 Every reading of training images is charged: one release that standardises features, the steps of phase 2 and
 those of phase 3 share the budget, and epsilon is what the ledger of the last phase says about all of them. A
-run that was stopped goes on with the same command. The test images are read after the last step of a phase, and
-nothing depends on what is found; the score is of one view of each. With `--held-out N` they are not read at all,
-and the last N training images are scored instead.
+run that was stopped goes on with the same command. Test images are read after the last step of a phase, one
+view of each counts, and nothing depends on what is found. With `--held-out N` they are not read at all, and
+the last N training images are scored instead.
 `--changes FILE` does so for many settings, one JSON object a line, and writes the results to `tried.json`.
 Without `--seed` batches and noise are unpredictable; a run with a seed can be repeated and is not private.
 """
