@@ -18,7 +18,7 @@ def scripts():
     sys.path.insert(0, str(SCRIPTS))
     yield
     sys.path.remove(str(SCRIPTS))
-    for name in ("random_images", "prior", "train"):
+    for name in ("random_images", "prior", "features", "train"):
         sys.modules.pop(name, None)
 
 
@@ -65,7 +65,7 @@ def test_changed_colours_keep_the_brightness():
 
 def test_views_are_the_image_its_mirror_and_windows_of_the_reflected_image():
     images = torch.randint(256, (5, 3, 32, 32), dtype=torch.uint8, generator=_generator(3))
-    views = _module("train").views_of(images, 4, _generator(4))
+    views = _module("features").views_of(images, 4, _generator(4))
     assert torch.equal(views[:, 0], images)
     assert torch.equal(views[:, 1], images.flip(-1))
     padded = torch.nn.functional.pad(images.float(), (4,) * 4, mode="reflect").to(torch.uint8)
