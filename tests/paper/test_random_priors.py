@@ -2,6 +2,7 @@
 """papers/random_priors: images of random processes, what is learnt from them, and views of private images."""
 
 import importlib
+import json
 import sys
 from pathlib import Path
 
@@ -17,7 +18,7 @@ def scripts():
     sys.path.insert(0, str(SCRIPTS))
     yield
     sys.path.remove(str(SCRIPTS))
-    for name in ("random_images", "prior", "train"):
+    for name in ("random_images", "prior", "features", "train"):
         sys.modules.pop(name, None)
 
 
@@ -64,7 +65,7 @@ def test_changed_colours_keep_the_brightness():
 
 def test_views_are_the_image_its_mirror_and_windows_of_the_reflected_image():
     images = torch.randint(256, (5, 3, 32, 32), dtype=torch.uint8, generator=_generator(3))
-    views = _module("train").views_of(images, 4, _generator(4))
+    views = _module("features").views_of(images, 4, _generator(4))
     assert torch.equal(views[:, 0], images)
     assert torch.equal(views[:, 1], images.flip(-1))
     padded = torch.nn.functional.pad(images.float(), (4,) * 4, mode="reflect").to(torch.uint8)
@@ -84,3 +85,18 @@ def test_what_phase_one_writes_is_gone_on_with(tmp_path):
     network = prior.load(file, "cpu")
     assert len(network) == prior.PARTS
     assert network(torch.zeros(2, 3, 32, 32)).shape == (2, 64, 8, 8)
+
+
+def test_the_epsilon_of_the_record_is_that_of_another_accountant():
+    """The steps of the run, and the release that standardises its features."""
+    dp = pytest.importorskip("dp_accounting")
+    pld = pytest.importorskip("dp_accounting.pld")
+    record = json.loads((SCRIPTS / "records" / "cnn.json").read_text())
+    settings, phase = record["settings"], record["phases"]["network"]
+    step = dp.PoissonSampledDpEvent(settings["batch"] / 50_000, dp.GaussianDpEvent(phase["noise multiplier"]))
+    accountant = pld.PLDAccountant(value_discretization_interval=1e-4)
+    accountant.compose(step, phase["steps"])
+    accountant.compose(dp.GaussianDpEvent(_module("train").STANDARDISING_NOISE))
+    theirs = accountant.get_epsilon(settings["delta"])
+    assert phase["epsilon"] <= 1.0
+    assert phase["epsilon"] == pytest.approx(theirs, rel=2e-3)
