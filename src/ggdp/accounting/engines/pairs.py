@@ -37,12 +37,7 @@ CLOSED_FORM = "closed form"
 _SMALLEST_LOG_DELTA = math.log(1e-290)  # beyond, delta is as good as none, and only bounded
 _GOOD_WIDTH = 2e-7  # relative width at which the contour's answer is taken as it is
 _FAIR_WIDTH = 1e-6  # and any other engine's,
-_ENOUGH = {  # no other does better
-    "contour": _GOOD_WIDTH,
-    "contour with rare event": 3e-6,
-    "one jump": 5e-6,
-    "two scales": 5e-6,
-}
+_ENOUGH = {"contour": _GOOD_WIDTH, "contour with rare event": 3e-6, "one jump": 5e-6, "two scales": 5e-6}
 _MOST_STEEP = 25.0
 _SUPREMUM_ERROR = 1e-14  # relative rounding error of a sum of largest losses
 _MANY = 12  # different parts beyond which each attempt takes a second or so, and fewer are made
@@ -50,7 +45,7 @@ _FEW = 6  # different parts of which a rare event is split off on a grid: more t
 _MOST_ON_GRID = 60  # different parts that are put on a grid
 _MOST_RARE = 100  # different parts of which a rare event is split off, or a line drawn twice
 _MOST_RARE_ON_GRID = 600.0  # epsilon up to which a rare event is split off on a grid
-_SECONDS = 3.2  # of a thread's time that the engines may take for one question
+_SECONDS = 3.4  # of a thread's time that the engines may take for one question
 _KEPT = 6  # curves that are kept for further questions
 _HOME = 0.1  # of a curve's reach
 _NEARLY = 1.5  # by how much the answers of a kept curve may be wider than where it was built
@@ -58,6 +53,8 @@ _JUMPS = ("one jump", "two scales")
 _WHOLE = ("contour", "lattice")  # engines that compose whole losses, around a saddle
 
 Engine = Callable[[Parts, TiltPlan, Saddle], Curve]
+Solved = tuple[EpsilonSandwich, Curve]
+Found = list[EpsilonSandwich]
 
 
 @dataclass
@@ -143,7 +140,8 @@ class PairComposition:
         tried: list[tuple[float, _Built]] = []
         for method, attempt in self._attempts(saddle, log_delta):
             try:
-                found, curve = attempt()
+                with CLOCK.running(self._allowed(method)):
+                    found, curve = attempt()
             except ArithmeticError:
                 continue
             built = self._keep(method, curve, saddle, found.estimate, log_delta, found.slope)
@@ -192,7 +190,8 @@ class PairComposition:
                 if rough.upper <= known:
                     return rough
             try:
-                curve = attempt()
+                with CLOCK.running(self._allowed(method)):
+                    curve = attempt()
                 found = curve.log_delta(epsilon)
             except ArithmeticError:
                 continue
@@ -210,6 +209,9 @@ class PairComposition:
             narrowest.enough_delta = _NEARLY * width
         wide = self._delta_by_moments(saddle, epsilon)
         return wide if best is None else Bounds.intersection(best, wide)
+
+    def _allowed(self, method: str) -> float:  # where two scales do not suit, others have their turn
+        return 1.0 + 0.07 * len(self.parts) if method == "two scales" else _SECONDS
 
     def costs_no_more(self, log_delta: float, epsilon: float) -> bool:
         """Whether a quick bound shows that epsilon at log delta is at most the one given.
@@ -284,24 +286,24 @@ class PairComposition:
         except ArithmeticError:
             return False
 
-    def _attempts(
-        self, saddle: Saddle, log_delta: float
-    ) -> Iterator[tuple[str, Callable[[], tuple[EpsilonSandwich, Curve]]]]:
+    def _attempts(self, saddle: Saddle, log_delta: float) -> Iterator[tuple[str, Callable[[], Solved]]]:
         """Ways to an answer, the cheapest first."""
         planned = saddle.epsilon < 5.0 * MOST_EPSILON  # else no tilt brings delta down to it
         several = len(self.parts)
         if planned:
             yield "contour", partial(self._by_engine, contour.draw, saddle, log_delta)
-        split: list[EpsilonSandwich] = []  # found with large losses apart: a lattice is no better
+        split: Found = []  # found with large losses apart: a lattice is no better
         if self._may_be_rare:
             yield "contour with rare event", partial(self._with_rare, contour.draw, log_delta)
         if self._may_be_rare and several <= _MOST_ON_GRID:
+            whole: Found = []
             if planned:
-                yield "two scales", partial(self._by_engine, _two_scales, saddle, log_delta)
-            yield "two scales", partial(self._with_rare, _two_scales, log_delta)
+                yield "two scales", partial(self._by_engine, _two_scales, saddle, log_delta, whole)
+            if not whole or not math.isfinite(whole[0].width):
+                yield "two scales", partial(self._with_rare, _two_scales, log_delta)
         if self._may_be_rare and several <= jump.MOST_KINDS:
             yield "one jump", partial(self._with_jump, log_delta, split)
-        patient: list[tuple[str, Callable[[], tuple[EpsilonSandwich, Curve]]]] = []
+        patient: list[tuple[str, Callable[[], Solved]]] = []
         if planned and several <= _MOST_RARE:
             patient.append(("contour", partial(self._by_engine, _patient, saddle, log_delta)))
         if self._may_be_rare and several <= _MANY:
@@ -315,9 +317,11 @@ class PairComposition:
         if several == 1:
             yield from patient
 
-    def _by_engine(self, engine: Engine, saddle: Saddle, log_delta: float) -> tuple[EpsilonSandwich, Curve]:
+    def _by_engine(
+        self, engine: Engine, saddle: Saddle, log_delta: float, into: Found | None = None
+    ) -> Solved:
         """Build the engine at the saddle, solve, and build again where it turned out to lie elsewhere."""
-        best: tuple[EpsilonSandwich, Curve] | None = None
+        best: Solved | None = None
         for _ in range(3):
             try:
                 curve = engine(self.parts, self._plan, saddle)
@@ -334,15 +338,15 @@ class PairComposition:
                 break
             saddle = saddle_for_epsilon(self._plan, found.estimate)
         assert best is not None
+        if into is not None:
+            into.append(best[0])
         return best
 
-    def _with_rare(
-        self, engine: Engine, log_delta: float, into: list[EpsilonSandwich] | None = None
-    ) -> tuple[EpsilonSandwich, Curve]:
+    def _with_rare(self, engine: Engine, log_delta: float, into: Found | None = None) -> Solved:
         guess = self._rare_guess(log_delta)
         if engine is _grid and guess > _MOST_RARE_ON_GRID:
             raise CannotCertifyError("a grid does as well without the rare event")
-        best: tuple[EpsilonSandwich, Curve] | None = None
+        best: Solved | None = None
         for margin in (1.3, 1.05, 1.01, 1.001):
             split = rare.cut(self.parts, self._plan, margin * guess, log_delta)
             saddle = saddle_for_epsilon(split.plan, guess)
@@ -366,7 +370,7 @@ class PairComposition:
             into.append(best[0])
         return best
 
-    def _with_jump(self, log_delta: float, into: list[EpsilonSandwich]) -> tuple[EpsilonSandwich, Curve]:
+    def _with_jump(self, log_delta: float, into: Found) -> Solved:
         """Split by the number of jumps where epsilon is expected: coarsely first, then where it was found."""
         guess, least = jump.planned(self._plan, log_delta, self._rare_guess(log_delta))
         with suppress(ArithmeticError):
@@ -376,7 +380,7 @@ class PairComposition:
                 if again.width <= _ENOUGH["one jump"] * again.upper < math.inf:
                     into.append(again)
                     return again, line
-        best: tuple[EpsilonSandwich, Curve] | None = None
+        best: Solved | None = None
         curve: Curve
         with suppress(ArithmeticError):
             for turn in range(2):

@@ -50,7 +50,7 @@ _FEWEST_REPEATED = 10  # steps of which the last ones may be taken apart
 _MOST_LOSS = 500.0
 _LEAST_LOG_DELTA = -600.0
 _UNSEEN = 1e-9  # share of delta
-_SECONDS = 3.8  # of a thread's time that the engines may take for one question in all directions
+_SECONDS = 3.9  # of a thread's time that the engines may take for one question in all directions
 
 
 class Cost(Protocol):
