@@ -20,7 +20,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from ggdp.torch import AuditResult, add_noise_, audit
-from ggdp.training import optimizer, poisson_batches, private
+from ggdp.training import batch_draws, private
+from ggdp.training.randomness import Randomness
 
 SETTINGS = [
     (1.0, 1.0, 0.35, 0.1),
@@ -31,14 +32,14 @@ SETTINGS = [
 ]
 
 
-def _half_the_noise(tensors, noise, *, generator):
-    return add_noise_(tensors, dataclasses.replace(noise, scale=noise.scale / 2.0), generator=generator)
+def _half_the_noise(own, tensors, noise):
+    add_noise_(tensors, dataclasses.replace(noise, scale=noise.scale / 2.0), generator=own.noise)
 
 
 @contextlib.contextmanager
 def planted(fault: str) -> Iterator[None]:
     """Run with this fault."""
-    positions, clipping, drawn = poisson_batches.poisson_positions, private.Clipping, []
+    positions, clipping, drawn = batch_draws.poisson_positions, private.Clipping, []
 
     def again(*arguments):
         drawn.append(drawn[-1] if len(drawn) % 2 else positions(*arguments))
@@ -46,14 +47,14 @@ def planted(fault: str) -> Iterator[None]:
 
     patches = {
         "right": (),
-        "half the noise": (optimizer, "add_noise_", _half_the_noise),
+        "half the noise": (Randomness, "add_noise_", _half_the_noise),
         "twice the clip": (private, "Clipping", lambda clip, *more: clipping(2.0 * clip, *more)),
         "twice the rate": (
-            poisson_batches,
+            batch_draws,
             "poisson_positions",
             lambda count, rate, source: positions(count, min(1.0, 2.0 * rate), source),
         ),
-        "batches used twice": (poisson_batches, "poisson_positions", again),
+        "batches used twice": (batch_draws, "poisson_positions", again),
     }
     with mock.patch.object(*patches[fault]) if patches[fault] else contextlib.nullcontext():
         yield

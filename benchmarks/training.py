@@ -17,9 +17,10 @@ noise, optimizer. Trainers:
 - *ggdp, secure*: the same at beta = 2 with unpredictable batches and noise, which is ggdp's default.
 
 Every round runs all trainers of a task one after another, so that a busy machine slows all of them; the
-median round counts. Examples per CPU second are what the work costs, whoever else uses the machine. *peak*
-is the resident memory of the whole process at its largest, libraries included, *growth* what training added
-to it (on a GPU both are of tensors).
+median round counts. On a GPU the next processes start (imports, data, model) while one is measured, and wait
+for their turn before the first step. Examples per CPU second are what the work costs, whoever else uses the
+machine. *peak* is the resident memory of the whole process at its largest, libraries included, *growth* what
+training added to it (on a GPU both are of tensors).
 
 How far from the limit: forward and backward cost what ordinary ones do without their weight gradients;
 measuring costs one product per layer of the size of a weight gradient (nothing of the kind for linear layers
@@ -31,6 +32,7 @@ operations (forward and backward 0.3, clipping 0.2, noise 0.2, loader 0.1), 0.61
 """
 
 import argparse
+import fcntl
 import json
 import os
 import platform
@@ -38,9 +40,11 @@ import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -82,6 +86,9 @@ class Record:
 
 def main() -> None:
     arguments = _arguments()
+    if arguments.batch:
+        for task in arguments.task or (arguments.one or [])[:1]:
+            TASKS[task] = (TASKS[task][0], arguments.batch)
     if arguments.one:
         print(json.dumps(asdict(_measured(*arguments.one, arguments))))
         return
@@ -90,35 +97,41 @@ def main() -> None:
         return
     on_gpu = arguments.device != "cpu"
     tasks = arguments.task or [name for name in TASKS if (name not in ON_CPU) == on_gpu]
-    records = [
-        _in_a_process(task, trainer, arguments)
-        for task in tasks
-        for _ in range(arguments.rounds)
-        for trainer in TRAINERS
-    ]
+    trainers = arguments.trainer or TRAINERS
+    runs = [(task, trainer) for task in tasks for _ in range(arguments.rounds) for trainer in trainers]
+    records = []
     if arguments.json:
-        print(json.dumps({"machine": _machine(), "records": [asdict(each) for each in records]}, indent=1))
-    else:
-        print(_page(tasks, records))
+        print(json.dumps({"machine": _machine()}), flush=True)
+    with tempfile.NamedTemporaryFile() as turn, ThreadPoolExecutor(4 if on_gpu else 1) as pool:
+        for record in pool.map(lambda run: _in_a_process(*run, arguments, turn.name), runs):
+            records.append(record)
+            if arguments.json:
+                print(json.dumps(asdict(record)), flush=True)
+    if not arguments.json:
+        print(_page(tasks, trainers, records))
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--task", choices=TASKS, action="append", help="may be repeated; else all that suit")
+    parser.add_argument("--trainer", choices=TRAINERS, action="append", help="may be repeated; else all")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--seconds", type=float, default=3.0, help="of measured steps per trainer and round")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of a CPU")
     parser.add_argument("--tf32", action="store_true", help="let products on a GPU round to 11 bits")
     parser.add_argument("--profile", choices=TRAINERS, help="the operations of five steps of one trainer")
-    parser.add_argument("--json", action="store_true", help="records instead of tables")
+    parser.add_argument("--json", action="store_true", help="a line for each record, as they come")
+    parser.add_argument("--batch", type=int, help="another expected batch, of the tasks named by --task")
     parser.add_argument("--one", nargs=2, metavar=("TASK", "TRAINER"), help=argparse.SUPPRESS)
+    parser.add_argument("--turn", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
-def _in_a_process(task: str, trainer: str, arguments: argparse.Namespace) -> Record:
+def _in_a_process(task: str, trainer: str, arguments: argparse.Namespace, turn: str) -> Record:
     options = [f"--{name}={getattr(arguments, name)}" for name in ("device", "seconds", "threads")]
-    options += ["--tf32"] if arguments.tf32 else []
+    options += ["--turn", turn] + ["--tf32"] * arguments.tf32
+    options += [f"--batch={arguments.batch}"] if arguments.batch else []
     command = [sys.executable, str(Path(__file__).resolve()), "--one", task, trainer, *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -137,6 +150,8 @@ def _begun(task: str, trainer: str, arguments: argparse.Namespace) -> tuple[Iter
     torch.manual_seed(0)
     device = torch.device(arguments.device)
     steps = _steps(task, trainer, device)
+    if arguments.turn:  # given back when this process ends
+        fcntl.flock(os.open(arguments.turn, os.O_RDWR), fcntl.LOCK_EX)
     before = _memory_mib(device)
     for _ in range(5):
         next(steps)
@@ -369,7 +384,7 @@ def _wait(device: Any) -> None:
         torch.cuda.synchronize(device)
 
 
-def _page(tasks: list[str], records: list[Record]) -> str:
+def _page(tasks: list[str], trainers: Sequence[str], records: list[Record]) -> str:
     """One table per task."""
     parts = [f"{_machine()}"]
     for task in tasks:
@@ -378,7 +393,7 @@ def _page(tasks: list[str], records: list[Record]) -> str:
         parts += ["| trainer | examples/s | times Opacus | of non-private | per CPU second | times Opacus |"]
         parts[-1] += " peak MiB | growth MiB |"
         parts += ["|---|---|---|---|---|---|---|---|"]
-        typical = {trainer: _typical(records, task, trainer) for trainer in TRAINERS}
+        typical = {trainer: _typical(records, task, trainer) for trainer in trainers}
         parts += [_row(each, typical) for each in typical.values()]
     return "\n".join(parts)
 
@@ -386,7 +401,8 @@ def _page(tasks: list[str], records: list[Record]) -> str:
 def _row(record: Record, typical: dict[str, Record]) -> str:
     if record.examples_per_second is None:
         return f"| {record.trainer} | failed: {record.failure} | | | | | | |"
-    opacus, limit = typical["Opacus"], typical["non-private"]
+    nothing = Record("", "", None, None, None, None)
+    opacus, limit = typical.get("Opacus", nothing), typical.get("non-private", nothing)
     speed, busy = record.examples_per_second, record.examples_per_cpu_second
     cells = [
         record.trainer,

@@ -82,6 +82,7 @@ CUSTOM = {
     "discrete-laplace": DiscreteLaplaceNoise(decay=0.5, sensitivity=2),
     "discrete-gaussian": DiscreteGaussianNoise(sigma=3.0),
     "spherical": SphericalNoise(SphericalGeneralizedGaussian(beta=1.5, scale=4.0, dimension=50)),
+    "spherical with a power": AdditiveNoise(SphericalGeneralizedGaussian(1.5, 4.0, 50, power=-2.0)),
     "density": DensityNoise(
         Density(lambda x: -np.abs(x) / 2.0 - math.log(4.0), breaks=(0.0,)), sensitivity=1.0
     ),

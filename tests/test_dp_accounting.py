@@ -98,6 +98,7 @@ def test_a_count_that_is_not_positive_is_refused(count):
         (GAUSSIAN, 3),
         (SAMPLED, 20),
         (dp_event.ComposedDpEvent([SAMPLED, dp_event.GaussianDpEvent(4.0)]), 10),
+        (dp_event.TruncatedSubsampledGaussianDpEvent(1000, 0.05, 200, 1.0), 20),
     ],
 )
 def test_google_s_accountant_is_above_ours_by_no_more_than_its_grid(relation, event, count):

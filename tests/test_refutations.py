@@ -52,3 +52,36 @@ def test_the_delta_of_a_spread_laplace_shift_is_that_of_a_sum_of_losses():
     found = ggdp.delta(ggdp.AdditiveNoise(ggdp.Laplace(scale=1.0), shift=[(u, 2)]), epsilon=1.0)
     assert found.lower == pytest.approx(truth, rel=1e-3)
     assert found.lower > 0.1
+
+
+RUN = {"steps": 1, "rate": 0.01, "clip": 1.0, "delta": 1e-5, "k": 33000.0, "theta": 5.0 / 33000.0}
+
+
+def test_signs_of_draws_are_counted_as_is_said(script):
+    rng, dimension, runs = np.random.default_rng(4), 50, 4000
+    scale = 1.0 / rng.gamma(RUN["k"], RUN["theta"], (runs, dimension))
+    drawn, move = rng.laplace(0.0, scale), RUN["clip"] / math.sqrt(dimension)
+    for law, moved in zip(script.signs(RUN, dimension), (move, 0.0), strict=True):
+        counts = (drawn + moved > 0.5 * move).sum(axis=1)
+        mean = law @ np.arange(dimension + 1)
+        assert abs(counts.mean() - mean) < 4.5 * counts.std() / math.sqrt(runs)
+        assert abs(counts.mean() - mean - 1.0) > 4.5 * counts.std() / math.sqrt(runs)
+
+
+def test_the_formula_of_one_coordinate_is_the_moment_of_a_laplace_law(script):
+    """Unsampled and of a scale that hardly varies, against the Renyi divergence in closed form."""
+    run = RUN | {"rate": 1.0, "k": 1e9, "theta": 1e-9}
+    n = np.arange(2.0, 82.0)
+    renyi = np.log(n / (2 * n - 1) * np.exp(n - 1) + (n - 1) / (2 * n - 1) * np.exp(-n)) / (n - 1)
+    least = np.min(renyi + np.log1p(-1 / n) - np.log(1e-5 * n) / (n - 1))
+    assert script.plrv_claim(run, 1) == pytest.approx(least, rel=1e-6)
+
+
+def test_one_sampled_step_exceeds_what_the_published_formula_says(script):
+    """A threshold on the count, by the two Binomial laws alone."""
+    with_record, without = script.signs(RUN, 1000)
+    claimed = script.plrv_claim(RUN, 1000)
+    p, q = (np.cumsum(law[::-1])[::-1] for law in (with_record, without))
+    delta = np.max((1.0 - RUN["rate"]) * q + RUN["rate"] * p - math.exp(claimed) * q)
+    assert claimed < 3.0
+    assert delta > 100.0 * RUN["delta"]

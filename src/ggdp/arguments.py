@@ -114,7 +114,10 @@ def array(
     name: str, value: ArrayLike | None, *, least: float = -math.inf, most: float = math.inf
 ) -> NDArray[np.float64]:
     """Return `value` as a float64 array whose entries lie in [least, most]; NaN passes through as NaN."""
-    numbers = np.asarray(value, dtype=np.float64)
+    try:
+        numbers = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{name} must hold numbers that doubles can hold, got {shown(value)}") from None
     outside = (numbers < least) | (numbers > most)
     if np.any(outside):
         first = float(numbers[outside][0])

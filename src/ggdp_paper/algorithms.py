@@ -4,34 +4,107 @@
 | paper | here | in the library |
 |---|---|---|
 | Proposition 1, the losses X and Y | | `ggdp.PrivacyLoss`; `ggdp.loss_sampler` draws them |
-| Algorithm 1, GG | | `ggdp.release(AdditiveNoise(...), value)` |
-| Algorithm 2, GGNMax | | `ggdp.noisy_argmax` |
+| Algorithm 1, GG | `gg` | `ggdp.release(AdditiveNoise(...), value)` |
+| Algorithm 2, GGNMax | `ggnmax` | `ggdp.noisy_argmax` |
 | Algorithm 3, beta-DP-SGD | | `ggdp.torch.make_private` |
-| Algorithm 4, SGG | | `ggdp.release(PoissonSampled(...), records, query)` |
+| Algorithm 4, SGG | `sgg` | `ggdp.release(PoissonSampled(...), records, query)` |
 | Algorithm 5, sample | `sample` | `ggdp.monte_carlo_epsilon` has a histogram of its own |
 | Algorithm 6, SampledComposePRV | `sampled_compose` | `ggdp.monte_carlo_epsilon`, one loss many times |
 | Theorem 6, eta and tau as printed | `printed_error` | `ggdp.MonteCarloEstimate.eta` and `.tau`, repaired |
 | Algorithm 7, the sigma solver | `sigma_solver` | `ggdp.calibrate_scale(..., tolerance=)` |
 
-No number computed here is a guarantee, but for that of `sigma_solver`: for one, ask `ggdp.epsilon`.
+In `gg`, `ggnmax` and `sgg` sigma is a noise multiplier, as in the paper's figures and its code: the scale of
+the noise is sqrt(2) sigma times the sensitivity. (Definition 8 has another sigma, with which Algorithm 1 does
+not scale with the sensitivity.) No number that `sample` and `sampled_compose` give is a guarantee; for one,
+ask `ggdp.epsilon`.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ggdp import AdditiveNoise, Estimate, GeneralizedGaussian, arguments
+from ggdp import (
+    AdditiveNoise,
+    Estimate,
+    GeneralizedGaussian,
+    PoissonSampled,
+    arguments,
+    noisy_argmax,
+    release,
+)
 from ggdp import epsilon as epsilon_of
 from ggdp.accounting.loss_histogram import LossSampler, draw
+from ggdp.distributions.generalized_gaussian import Rng
 from ggdp.numerics import Array
 from ggdp.search import arithmetic, halve
 
 _MOST_POINTS = 1 << 24
 _MOST_ROUNDS = 100  # of drawing, until enough losses lie in [-L, L]
 _CAVEAT = "made of sampled losses; the error bound of the paper's Theorem 6 says nothing at usual sizes"
+
+
+Query = Callable[[Any], Any]
+"""From the records to an exact answer: a number, or an array of numbers."""
+
+
+def gg(
+    beta: float, sigma: float, f: Query, database: Any, *, sensitivity: float = 1.0, rng: Rng | None = None
+) -> Any:
+    """Algorithm 1, the Generalized Gaussian mechanism: f of the database plus noise on every number of it.
+
+    One record must move f by at most `sensitivity` in the l_beta norm. Without `rng` nobody can predict the
+    noise.
+
+    >>> rng = np.random.default_rng(1)  # of an example; leave it out for real releases
+    >>> bool(abs(gg(1.5, 2.0, sum, [1.0, 0.0, 1.0], rng=rng) - 2.0) < 20.0)
+    True
+    """
+    noise = GeneralizedGaussian.from_noise_multiplier(beta, sigma, sensitivity=sensitivity)
+    value = f(database)
+    mechanism = AdditiveNoise(noise, sensitivity=sensitivity, dimension=max(np.size(value), 1))
+    return release(mechanism, value, rng=rng)
+
+
+def ggnmax(
+    beta: float, sigma: float, functions: Sequence[Query], database: Any, *, rng: Rng | None = None
+) -> int:
+    """Algorithm 2: which of the counts f_1(database), ..., f_N(database) is the largest after noise, from 0.
+
+    >>> ballots, classes = [0, 1, 1, 1, 2] * 40, range(3)
+    >>> counts = [lambda ballots, c=c: sum(ballot == c for ballot in ballots) for c in classes]
+    >>> ggnmax(2.0, 1.0, counts, ballots, rng=np.random.default_rng(1))
+    1
+    """
+    if not functions:
+        raise ValueError("functions must hold at least one function, got none")
+    noise = GeneralizedGaussian.from_noise_multiplier(beta, sigma)
+    return int(noisy_argmax([f(database) for f in functions], noise, rng=rng))
+
+
+def sgg(
+    beta: float,
+    sigma: float,
+    q: float,
+    f: Query,
+    database: Any,
+    *,
+    sensitivity: float = 1.0,
+    dimension: int = 1,
+    rng: Rng | None = None,
+) -> Any:
+    """Algorithm 4, SGG: keep each record with probability q, then release f of those that were kept.
+
+    f must also answer for no record at all, by `dimension` numbers.
+
+    >>> bool(abs(sgg(2.0, 1.0, 0.5, len, list(range(1000)), rng=np.random.default_rng(1)) - 500.0) < 100.0)
+    True
+    """
+    noise = GeneralizedGaussian.from_noise_multiplier(beta, sigma, sensitivity=sensitivity)
+    mechanism = AdditiveNoise(noise, sensitivity=sensitivity, dimension=dimension)
+    return release(PoissonSampled(mechanism, rate=q), database, f, rng=rng)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from torch.optim.lr_scheduler import LinearLR, LRScheduler
 from torch.utils.data import DataLoader
 
 from ggdp import arguments
+from ggdp.mechanisms import Adjacency
 from ggdp.training.fit import accuracy_on, fit
 from ggdp.training.plan import Plan
 from ggdp.training.private import Private, make_private
@@ -44,6 +45,7 @@ class RunSettings:
         patience: stop after so many epochs without a better score.
         physical_batch_size: most examples in memory at a time.
         sampling: how batches are drawn; Poisson samples if left out.
+        adjacency: which training sets are neighbours.
     """
 
     beta: float
@@ -63,6 +65,7 @@ class RunSettings:
     patience: int | None = None
     physical_batch_size: int | None = None
     sampling: str | None = None
+    adjacency: Adjacency = Adjacency.ADD_REMOVE
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,6 +161,7 @@ def private_arguments(task: Task, settings: RunSettings, *, weights: torch.Gener
         "views": task.views,
         "physical_batch_size": settings.physical_batch_size,
         "sampling": settings.sampling,
+        "adjacency": settings.adjacency,
     }
 
 

@@ -292,7 +292,7 @@ def test_what_has_no_proof_is_refused_with_its_reason(mechanism, adjacency, matc
 
 def test_allocation_of_a_vector_without_a_dominating_pair_is_refused():
     vector = AdditiveNoise(GeneralizedGaussian(1.5, 3.0), norm=2.0, dimension=10)
-    with pytest.raises(NoDominatingPairError):
+    with pytest.raises(NoDominatingPairError, match="where batches are allocated, drawn"):
         account(RandomAllocation(vector, 10))
 
 

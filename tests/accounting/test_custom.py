@@ -228,6 +228,40 @@ def test_staircase_noise_is_three_outcomes(times):
         holds(delta(Composed(mechanism, times=times), epsilon=at), truth, 1e-9)
 
 
+def canonical(level, tail, steps=40):
+    """Canonical noise of (level, tail)-DP for sensitivity 1 (Awan and Vadhan 2023).
+
+    Discrete Laplace plus uniform noise on a unit, cut off where a share q / 2 is left on either side.
+    """
+    b = math.exp(-level)
+    q = 2.0 * tail * b / (1.0 - b + 2.0 * tail * b)
+    log_height = math.log((1.0 - b) / (1.0 + b)) - math.log1p(-q)
+    edges = [k + 0.5 for k in range(steps)]
+    end, outside = float(steps) - 0.5, b**steps
+    if q > 0.0:  # beyond k + 1/2 there is b^(k+1) / (1+b); the last step is met in a straight line
+        last = next(k for k in range(steps) if b ** (k + 1) / (1.0 + b) <= q / 2.0)
+        end = last + 0.5 - (q / 2.0 - b ** (last + 1) / (1.0 + b)) / (b**last * (1.0 - b) / (1.0 + b))
+        edges, outside = [edge for edge in edges if edge < end], 0.0
+    return Density(
+        lambda x: log_height - level * np.ceil(np.abs(x) - 0.5).clip(0.0),
+        breaks=tuple([-edge for edge in reversed(edges)] + edges),
+        support=(-end, end),
+        outside_mass=outside,
+    )
+
+
+@pytest.mark.parametrize(("level", "tail"), [(1.0, 0.0), (1.0, 1e-3), (0.3, 0.01)])
+def test_canonical_noise_has_the_whole_curve_of_its_guarantee(level, tail):
+    mechanism = DensityNoise(canonical(level, tail), shift=1.0)
+    for at in (0.25 * level, 0.999999 * level, level, 2.0 * level):
+        # the trade-off of an (epsilon, delta) guarantee, Kairouz, Oh and Viswanath 2015
+        spread = (1.0 - tail) * (math.exp(level) - math.exp(at)) / (1.0 + math.exp(level))
+        truth = tail + max(spread, 0.0)
+        found = delta(mechanism, epsilon=at)
+        assert found.lower - 1e-12 <= truth <= found.upper + 1e-12
+        assert found.width <= 1e-6 * truth + 1e-12
+
+
 def test_a_mixture_of_two_gaussians_composes_as_a_double_sum_says():
     noise = Mixture((0.5, 0.5), (Density(log_normal(-1.0)), Density(log_normal(1.0))))
     mechanism, at = DensityNoise(noise, shift=0.8), 0.6

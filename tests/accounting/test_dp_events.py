@@ -13,10 +13,12 @@ from ggdp import (
     AdditiveNoise,
     Adjacency,
     Composed,
+    FixedSizeSampled,
     Gaussian,
     GeneralizedGaussian,
     Laplace,
     PoissonSampled,
+    TruncatedPoisson,
     delta,
 )
 from ggdp.accounting import from_dp_event, to_dp_event
@@ -101,6 +103,18 @@ ONE_WAY = [
         DiscreteGaussianNoise(3.0, 1),
     ),
     (google.GaussianDpEvent(5000.0), AdditiveNoise(Gaussian(std=5000.0), shift=(1,))),
+    (
+        google.SampledWithoutReplacementDpEvent(100, 10, google.GaussianDpEvent(2.0)),
+        FixedSizeSampled(AdditiveNoise(Gaussian(std=2.0)), sample_size=10, population=100),
+    ),
+    (
+        google.SampledWithReplacementDpEvent(100, 10, google.LaplaceDpEvent(2.0)),
+        FixedSizeSampled(AdditiveNoise(Laplace(scale=2.0)), 10, 100, replacement=True),
+    ),
+    (
+        google.TruncatedSubsampledGaussianDpEvent(1000, 0.01, 60, 2.0),
+        TruncatedPoisson(AdditiveNoise(Gaussian(std=2.0)), 0.01, largest_batch=60, population=1000),
+    ),
 ]
 
 
@@ -211,7 +225,13 @@ def test_an_event_that_releases_nothing_is_left_out_of_a_composition():
         (google.MixtureOfGaussiansDpEvent(1.0, [1.0, 2.0], [1.0]), "of one length"),
         (newer("DiscreteGaussianDpEvent", sigma=3.0, sensitivity=2.0, dimension=2), "several integers move"),
         (newer("EpsilonDeltaDpEvent", epsilon=-1.0, delta=0.0), "epsilon must be"),
-        (google.SampledWithoutReplacementDpEvent(100, 10, google.GaussianDpEvent(1.0)), "SampledWithout"),
+        (google.SampledWithoutReplacementDpEvent(100, 10, google.ZCDpEvent(1.0)), "got a sampled ZCDpEvent"),
+        (
+            google.SampledWithoutReplacementDpEvent(
+                9, 3, google.SelfComposedDpEvent(google.GaussianDpEvent(1.0), 2)
+            ),
+            "one release of Gaussian or Laplace noise",
+        ),
         (
             google.PoissonSampledDpEvent(0.1, google.SelfComposedDpEvent(google.LaplaceDpEvent(1.0), 2)),
             "not all Gaussian",

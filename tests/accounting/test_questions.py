@@ -156,3 +156,23 @@ def test_delta_just_below_the_largest_loss_is_next_to_nothing():
     second = OutcomeProbabilities((0.6, 0.4), (0.4, 0.6))
     largest = math.log(3.0) + math.log(1.5)
     assert delta(Composed([(first, 1), (second, 1)]), epsilon=largest * (1 - 1e-15)).upper < 1e-13
+
+
+def test_next_to_no_noise_on_rare_samples_costs_the_chance_of_being_sampled():
+    step = PoissonSampled(AdditiveNoise(GeneralizedGaussian(6.0, 0.054)), rate=0.01)
+    found = delta(Composed(step, times=5), epsilon=5.0)
+    assert found.lower <= -math.expm1(5.0 * math.log1p(-0.01)) <= found.upper
+    assert found.width < 1e-6
+
+
+@pytest.mark.parametrize("times", [50, 100, 400, 10**4, 10**7])
+def test_delta_next_to_one_is_certified_at_once(times):
+    found = delta(
+        Composed(AdditiveNoise(GeneralizedGaussian(2.0000001, math.sqrt(2.0))), times=times), epsilon=9.0
+    )
+    with mpmath.workdps(60):  # the Gaussian's, whose shift the other's nearly is
+        shift = mpmath.sqrt(times)
+        truth = mpmath.ncdf(shift / 2 - 9 / shift) - mpmath.exp(9) * mpmath.ncdf(-shift / 2 - 9 / shift)
+        assert found.lower * (1.0 - 1e-6) <= truth <= found.upper * (1.0 + 1e-6)
+    assert found.lower < 1.0
+    assert found.lower > 1.0 - 1e-11 or times < 10**4

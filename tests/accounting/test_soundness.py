@@ -17,6 +17,7 @@ from ggdp import (
     delta,
     epsilon,
 )
+from ggdp.accounting.engines.moments import log_chernoff_constant
 from ggdp.accounting.steps import steps_of
 from pair_oracle import delta_of_two
 
@@ -82,6 +83,26 @@ def test_laplace_composition_is_pure_beyond_its_bound_and_not_before():
     assert delta(mechanism, epsilon=3.0).upper == 0.0
     assert delta(mechanism, epsilon=2.4999).lower > 0.0
     assert epsilon(mechanism, delta=1e-90).upper == pytest.approx(2.5, rel=1e-12)
+
+
+@pytest.mark.parametrize("theta", [1e-310, 1e-20, 1e-3, 1.0, 50.0, 1e8, 2.4e13, 1e200])
+def test_chernoff_s_constant_keeps_its_digits(theta):
+    with mpmath.workdps(400):
+        exact = mpmath.mpf(theta) * mpmath.log(theta) - (1 + mpmath.mpf(theta)) * mpmath.log1p(theta)
+        assert abs(log_chernoff_constant(theta) - exact) <= 1e-15 * abs(exact) + 1e-300
+
+
+def test_delta_just_below_the_largest_loss_is_not_below_the_mass_that_has_it():
+    """Chernoff's bound has a tilt of 2e13 there; its constant once lost its digits, and 8% of delta."""
+    scale, rate = 28.1961441, 0.0593844600
+    run = Composed(PoissonSampled(AdditiveNoise(Laplace(scale)), rate), times=5)
+    at = epsilon(run, delta=1.2e-15, adjacency=Adjacency.REMOVE).lower
+    with mpmath.workdps(50):
+        b, q = mpmath.mpf(scale), mpmath.mpf(rate)
+        gap = 5 * mpmath.log1p(q * mpmath.expm1(1 / b)) - mpmath.mpf(at)
+        with_largest_loss = ((1 - q) * mpmath.exp(-1 / b) / 2 + q / 2) ** 5
+        least = with_largest_loss * -mpmath.expm1(-gap)
+    assert 1e-15 < least <= delta(run, epsilon=at, adjacency=Adjacency.REMOVE).upper
 
 
 def test_peer_agrees_within_its_own_bounds():

@@ -25,6 +25,7 @@ from ggdp import (
     OutcomeProbabilities,
     PoissonSampled,
     Sampling,
+    account,
     calibrate_family,
     calibrate_rate,
     calibrate_scale,
@@ -267,8 +268,8 @@ def test_the_three_questions_take_the_same_arguments_in_the_same_order_and_one_f
         for question in (calibrate_scale, calibrate_rate, calibrate_steps)
     ]
     every = ["beta", "scale", "epsilon", "delta", "rate", "steps", "sensitivity", "norm", "dimension"]
-    every += ["shift", "adjacency", "alongside", "tolerance", "spherical", "sampling"]
-    only = {"spherical", "sampling"}
+    every += ["shift", "adjacency", "alongside", "tolerance", "spherical", "power", "sampling"]
+    only = {"spherical", "power"}
     unneeded = ({"scale"}, {"rate", *only}, {"steps", "tolerance", *only})
     for names, left_out in zip(taken, unneeded, strict=True):
         assert names == [name for name in every if name not in left_out]
@@ -285,6 +286,39 @@ def test_batches_of_fixed_size_are_calibrated_to_the_private_side_and_no_rate_go
         calibrate_scale(beta=2, epsilon=2.0, delta=1e-6, rate=0.1, sampling=sampling)
     with pytest.raises(ValueError, match="steps must be a multiple of 20"):
         calibrate_scale(beta=2, epsilon=2.0, delta=1e-6, steps=30, sampling=Sampling.shuffled(20))
+
+
+@pytest.mark.parametrize("sampling", [Sampling.fixed_size(50, 5000), Sampling.random_allocation(4)])
+def test_the_most_steps_on_such_batches_meet_the_target_and_one_epoch_more_does_not(sampling):
+    found = calibrate_steps(beta=2, scale=8.0, epsilon=1.0, delta=1e-6, sampling=sampling)
+    one = sampling.steps_per_draw
+    assert found.steps % one == 0
+    assert found.mechanism == Composed(sampling.of(found.step), times=found.steps // one)
+    cost = [
+        epsilon(Composed(sampling.of(found.step), times=found.steps // one + more), delta=1e-6)
+        for more in (0, 1)
+    ]
+    assert cost[0].upper <= 1.0 < cost[1].upper
+
+
+@pytest.mark.parametrize(
+    "sampling", [Sampling.fixed_size(1, 5000), Sampling.truncated_poisson(1e-3, 400, 5000)]
+)
+def test_the_largest_batches_meet_the_target_and_larger_ones_do_not(sampling):
+    found = calibrate_rate(beta=2, scale=8.0, epsilon=1.0, delta=1e-6, steps=100, sampling=sampling)
+    first, *rest = found.sampling.numbers
+    assert tuple(rest) == sampling.numbers[1:]
+    larger = Sampling(sampling.kind, (first + 1 if sampling.kind == "fixed-size" else first * 1.00001, *rest))
+    cost = [
+        account(Composed(one.of(found.step), times=100)).epsilon_above(delta=1e-6)
+        for one in (found.sampling, larger)
+    ]
+    assert cost[0] <= 1.0 < cost[1]
+
+
+def test_a_rate_is_not_looked_for_where_an_epoch_has_a_number_of_steps():
+    with pytest.raises(ValueError, match="sampling must be one with a rate or a batch size to find"):
+        calibrate_rate(beta=2, scale=8.0, epsilon=1.0, delta=1e-6, sampling=Sampling.shuffled(20))
 
 
 def test_an_estimate_has_a_type_of_its_own_and_says_that_it_is_one():

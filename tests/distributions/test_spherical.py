@@ -141,6 +141,40 @@ def test_radius_and_direction_are_independent(beta, dimension, draws):
     assert abs(np.corrcoef(length, diagonal)[0, 1]) * math.sqrt(len(length)) > 4.5
 
 
+POWER = -1.4
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_power_of_the_radius_changes_the_law_of_the_length_alone(kind):
+    noise = SphericalGeneralizedGaussian(1.5, 1.7, 2, power=POWER)  # of a shape below 1
+    vectors = (
+        noise.sample(20_000, rng=GENERATORS[kind]())
+        if kind in GENERATORS
+        else torch_draws(noise, 20_000, kind)
+    )
+    radius = np.linalg.norm(vectors, axis=-1)
+    law, near = (stats.gengamma((2.0 + power) / 1.5, 1.5, scale=1.7) for power in (POWER, 0.95 * POWER))
+    assert stats.kstest(radius, law.cdf).pvalue > LEVEL
+    assert stats.kstest(radius, near.cdf).pvalue < LEVEL
+    angle = np.arctan2(vectors[:, 1], vectors[:, 0]) / (2.0 * math.pi) % 1.0
+    assert stats.kstest(angle, "uniform").pvalue > LEVEL
+    assert noise.radius_sf(1.0) == pytest.approx(law.sf(1.0), rel=1e-12)
+    assert noise.mean_square == pytest.approx(law.moment(2), rel=1e-9)
+    assert noise.std == pytest.approx(SphericalGeneralizedGaussian.from_std(1.5, noise.std, 2, POWER).std)
+
+
+@pytest.mark.parametrize("power", [POWER, 3.0])
+def test_the_density_with_a_power_of_the_radius_integrates_to_one(power):
+    noise = SphericalGeneralizedGaussian(1.5, 1.7, 2, power)
+    with mpmath.workdps(20):
+        total = mpmath.quad(
+            lambda r: 2 * mpmath.pi * r * mpmath.exp(float(noise.logpdf([float(r), 0.0]))),
+            [0, 1e-9, 1e-4, 0.1, 2, 10, 60],
+        )
+    assert float(total) == pytest.approx(1.0, rel=1e-5)
+    assert noise.logpdf([0.0, 0.0]) == (math.inf if power < 0.0 else -math.inf)
+
+
 @pytest.mark.parametrize("kind", GENERATORS)
 def test_a_sample_has_the_shape_asked_for_and_one_axis_more(kind):
     noise = SphericalGeneralizedGaussian(1.0, 1.0, 3)

@@ -3,8 +3,9 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from ggdp import GeneralizedGaussian
+from ggdp import GeneralizedGaussian, SphericalGeneralizedGaussian
 from kernel_reference import FLOAT32_TOLERANCE, element_words, expected_noise, largest_relative_error
 
 torch = pytest.importorskip("torch")
@@ -12,6 +13,7 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.cuda
 
 from ggdp.distributions.pytorch import fused  # noqa: E402
+from ggdp.distributions.pytorch.sampling import Piece, add_noise_to_pieces_  # noqa: E402
 from ggdp.torch import add_noise_, sample, secure_generator  # noqa: E402
 
 NOISE = GeneralizedGaussian(1.5, 2.0)
@@ -66,6 +68,41 @@ def test_as_many_draws_as_there_should_be_lie_beyond_four_five_and_six_deviation
     near = num_calls * NUM_DRAWS * float(GeneralizedGaussian(beta, 1.03 * 2.5).tail_weight(beyond))
     assert abs(count - expected) < 4.5 * np.sqrt(expected) + 4.5
     assert abs(count - near) > 4.5 * np.sqrt(near) or near < 40.0  # 8 draws beyond six Gaussian deviations
+
+
+@pytest.mark.parametrize(("beta", "dimension"), [(1.0, 2), (1.5, 3), (8.0, 4), (2.5, 100)])
+@generators
+def test_radius_and_angle_of_spherical_noise_follow_their_laws(beta, dimension, make_generator):
+    noise = SphericalGeneralizedGaussian(beta, 1.7, dimension)
+    vectors = sample(noise, (20_000,), generator=make_generator(), device="cuda", dtype=torch.float64)
+    assert vectors.is_cuda
+    vectors = vectors.cpu().numpy()
+    radius, half = np.linalg.norm(vectors, axis=-1), 0.5 * (dimension - 1)
+    share = 0.5 * (1.0 + vectors.sum(axis=-1) / (radius * np.sqrt(dimension)))
+    for draws, law, *near in (
+        (
+            radius,
+            stats.gengamma(dimension / beta, beta, scale=1.7),
+            stats.gengamma(dimension / beta, beta, scale=1.7 * 1.04),
+            stats.gengamma(1.05 * dimension / beta, beta, scale=1.7),
+        ),
+        (share, stats.beta(half, half), stats.beta(1.3 * half, 1.3 * half), stats.beta(half, 1.1 * half)),
+    ):
+        assert stats.kstest(draws, law.cdf).pvalue > 1e-4
+        for other in near:
+            assert stats.kstest(draws, other.cdf).pvalue < 1e-4
+    for cosine in (share, np.abs(share - 0.5)):
+        assert abs(np.corrcoef(radius, cosine)[0, 1]) * np.sqrt(len(radius)) < 4.5
+
+
+def test_spherical_noise_is_added_to_tensors_on_the_device_as_one_vector():
+    noise = SphericalGeneralizedGaussian(1.5, 2.0, 7)
+    generator = torch.Generator("cuda")
+    whole = sample(noise, (), generator=generator.manual_seed(5), device="cuda", dtype=torch.float64)
+    parts = [torch.ones(2, 2, device="cuda").double(), torch.ones(3, device="cuda").double()]
+    add_noise_(parts, noise, generator=generator.manual_seed(5))
+    added = torch.cat([part.flatten() for part in parts]) - 1.0
+    assert torch.allclose(added, whole, rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
@@ -126,3 +163,22 @@ def test_without_triton_plain_pytorch_gives_the_same_law(monkeypatch):
     draws = sample(NOISE, (NUM_DRAWS // 4,), generator=GENERATORS["seeded"](), device="cuda")
     assert largest_z(draws, NOISE) < 5.5
     assert largest_z(draws, GeneralizedGaussian(NOISE.beta, 1.03 * NOISE.scale)) > 20.0
+
+
+@generators
+@pytest.mark.parametrize("cut", [0, 1, 333, 512, 5000])
+def test_pieces_of_tensors_get_the_noise_that_the_whole_tensors_get(make_generator, cut):
+    whole = [torch.zeros(size, device="cuda") for size in (100_003, 7, 70_001)]
+    add_noise_(whole, NOISE, generator=make_generator())
+    halves = []
+    for first in (True, False):
+        ends = [(0, min(cut, len(each))) if first else (min(cut, len(each)), len(each)) for each in whole]
+        pieces = [
+            Piece(torch.zeros(stop - start, device="cuda"), start, len(each))
+            for (start, stop), each in zip(ends, whole, strict=True)
+        ]
+        add_noise_to_pieces_(pieces, NOISE, generator=make_generator())
+        halves.append([piece.tensor for piece in pieces])
+    for left, right, each in zip(*halves, whole, strict=True):
+        assert torch.equal(torch.cat([left, right]), each)
+        assert each.any()

@@ -39,6 +39,7 @@ DESCRIBED = [
     OutcomeProbabilities((0.75, 0.25, 0.0), (0.2, 0.3, 0.5)),
     GaussianMixtureNoise((0.9, 0.1), (0.0, 0.5), (1.0, 4.0), shift=-1.5),
     SphericalNoise(SphericalGeneralizedGaussian(1.5, 2.0, 10), sensitivity=0.5),
+    AdditiveNoise(SphericalGeneralizedGaussian(1.5, 2.0, 10, power=-0.5), sensitivity=0.5),
 ]
 
 
@@ -107,7 +108,7 @@ def test_any_mechanism_survives_json(beta, scale, sensitivity, norm, rate, times
         ({"version": True, "kind": "composed"}, "version must be 1, got True"),
         (
             {"version": 1, "kind": "laplace"},
-            "gaussian-mixture-noise, grid-noise, spherical-noise, got 'laplace'",
+            "gaussian-mixture-noise, grid-noise, spherical-noise, spherical-power-noise, got 'laplace'",
         ),
         ({"version": 1, "kind": "composed", "parts": []}, "at least one step"),
         ({"version": 1, "kind": "composed", "parts": [7]}, "data must be of type dict, got int: 7"),

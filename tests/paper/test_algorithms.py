@@ -20,7 +20,7 @@ from ggdp import (
     epsilon,
     loss_sampler,
 )
-from ggdp_paper.algorithms import printed_error, sample, sampled_compose, sigma_solver
+from ggdp_paper.algorithms import gg, ggnmax, printed_error, sample, sampled_compose, sgg, sigma_solver
 
 RNG = np.random.default_rng(11)
 
@@ -96,6 +96,20 @@ def test_algorithm_6_composes_different_losses_as_the_exact_accountant_does():
     assert without.epsilon(1e-3).value < 0.99 * truth
 
 
+def test_algorithm_6_samples_each_distinct_loss_once():
+    drawn = []
+
+    def counted(place):
+        def losses(count, rng):
+            drawn.append((place, count))
+            return rng.uniform(-0.1, 0.1, count)
+
+        return losses
+
+    sampled_compose([(counted(0), 1000), counted(1)], 500, 16.0, 0.125, rng=np.random.default_rng(1))
+    assert drawn == [(0, 1000), (1, 1000)]  # 2 n losses each: 1000 releases of the first cost one sample
+
+
 def test_the_printed_error_falls_with_the_samples_and_is_vacuous_at_the_size_of_training():
     few, many = (printed_error(k=1, n=n, L=10.0, h=0.1, s=0.5, t=1e-2) for n in (10**8, 10**12))
     assert many < few
@@ -113,3 +127,38 @@ def test_algorithm_7_repaired_ends_within_its_tolerance_on_the_private_side(beta
         sigma = sigma_solver(beta, target, 1e-5, tolerance)
         noise = GeneralizedGaussian.from_noise_multiplier(beta, sigma)
         assert target - tolerance <= epsilon(AdditiveNoise(noise), delta=1e-5).upper <= target
+
+
+def test_algorithms_1_and_4_add_noise_whose_scale_is_sqrt_2_sigma_times_the_sensitivity():
+    rng, law = np.random.default_rng(3), stats.gennorm(1.5, scale=math.sqrt(2.0) * 0.5 * 3.0)
+    once = gg(1.5, 0.5, np.sum, np.ones(4), sensitivity=3.0, rng=rng)
+    assert law.cdf(-abs(once - 4.0)) > 1e-9
+    drawn = gg(1.5, 0.5, lambda rows: np.full(2000, rows.sum()), np.ones(4), sensitivity=3.0, rng=rng)
+    assert stats.kstest(drawn - 4.0, law.cdf).pvalue > 1e-3
+    by_definition_8 = stats.gennorm(1.5, scale=(0.5 * 3.0) ** (1.0 / 1.5))
+    assert stats.kstest(drawn - 4.0, by_definition_8.cdf).pvalue < 1e-9
+    sampled = sgg(
+        1.5,
+        0.5,
+        1.0,
+        lambda rows: np.full(2000, rows.sum()),
+        np.ones(4),
+        sensitivity=3.0,
+        dimension=2000,
+        rng=rng,
+    )
+    assert stats.kstest(sampled - 4.0, law.cdf).pvalue > 1e-3
+    kept = [sgg(2.0, 1e-3, 0.3, len, range(200), rng=rng) for _ in range(100)]
+    assert np.mean(kept) == pytest.approx(60.0, abs=4.0 * math.sqrt(42.0 / 100.0))
+
+
+def test_algorithm_2_takes_functions_of_a_database_and_names_the_largest_as_often_as_two_noises_say():
+    rng, votes = np.random.default_rng(5), [0] * 3 + [1] * 5
+    counts = [lambda rows, c=c: rows.count(c) for c in (0, 1)]
+    wins = sum(ggnmax(2.0, 2.0, counts, votes, rng=rng) for _ in range(600))
+    chance = stats.norm.cdf(
+        2.0 / (2.0 * math.sqrt(2.0))
+    )  # a gap of two votes under two noises of deviation 2
+    assert abs(wins / 600 - chance) < 4.0 * math.sqrt(chance * (1.0 - chance) / 600)
+    with pytest.raises(ValueError, match="functions must hold at least one"):
+        ggnmax(2.0, 1.0, [], votes)

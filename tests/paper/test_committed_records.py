@@ -89,3 +89,36 @@ def test_the_crossings_of_figure_2_lie_on_its_line():
     for curve in record["numbers"]["curves"]:
         scale = math.sqrt(2.0) * curve["sigma at the line"]
         assert 0.999e-5 <= delta_of(curve["beta"], scale, 4.0) <= 1.000001e-5
+
+
+def test_in_the_matched_norm_epsilon_is_exact_and_beta_2_has_the_runs_of_the_other_norm():
+    record, other = RECORDS["fig4_cifar10_matched"], RECORDS["fig4_cifar10"]
+    for end in record["numbers"]["epsilon at the end of a run"]:
+        assert 0.0 <= end["upper"] - end["lower"] <= 1e-9 * end["upper"]
+    own = {seed for told, seed in record["seeds"].items() if "trained" in told}
+    assert len(own) == 8
+    assert len(own & set(other["seeds"].values())) == 2
+    rows = {row["epsilon"]: row for row in _rows(record["numbers"]["budgets"], beta=2.0)}
+    same = other["numbers"]["by noise multiplier"][0]
+    assert same["noise_multiplier"] == 2.0
+    for row in _rows(same["budgets"], beta=2.0):
+        error = 2.0 * row["std"] + 1e-12  # of three runs, two of which are these
+        assert rows[row["epsilon"]]["accuracy"] == pytest.approx(row["accuracy"], abs=error)
+
+
+def test_on_reviews_laplace_noise_leads_in_the_smallest_budget_and_leaves_the_largest_ones_unused():
+    numbers = RECORDS["fig4_imdb_multipliers"]["numbers"]
+    laplace, gaussian = (list(_rows(numbers["budgets"], beta=beta)) for beta in (1.0, 2.0))
+    ahead = [100.0 * (two["accuracy"] - one["accuracy"]) for one, two in zip(laplace, gaussian, strict=True)]
+    assert ahead == pytest.approx([-4.1, 2.5, 1.9, 3.0], abs=0.05)
+    assert all(row["runs"] == 3 for row in (*laplace, *gaussian))
+    ends = {
+        beta: [end["upper"] for end in numbers["epsilon at the end of a run"] if end["beta"] == beta]
+        for beta in (1.0, 2.0)
+    }
+    assert max(ends[1.0]) == pytest.approx(2.32, abs=0.005)
+    assert max(ends[2.0]) == pytest.approx(3.36, abs=0.005)
+
+
+def _rows(budgets, beta):
+    return (row for budget in budgets for row in budget["rows"] if row["beta"] == beta)

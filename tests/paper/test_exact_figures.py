@@ -24,6 +24,7 @@ FIG2 = {
     "line": 4.0,
     "betas": [1.0, 2.0, 3.0],
     "sigmas": {"from": 0.4, "to": 4.0, "points": 4},
+    "compositions": {"epsilon": 1.0, "releases": [1, 100]},
 }
 FIG5 = {
     "epsilon": 1.5,
@@ -87,6 +88,14 @@ def test_figure_2_meets_the_closed_forms(fig2):
     assert max(fig2["from the closed form"].values()) < 1e-10
     sigma = fig2["curves"][1]["sigma at the line"]
     assert epsilon_by_sigma.known_epsilon(2.0, sigma, 1e-5) == pytest.approx(4.0, abs=1e-7)
+
+
+def test_the_differences_of_figure_2_change_with_the_number_of_releases(fig2):
+    laplace = fig2["sigma relative to beta = 2"][0]["ratios"]
+    assert laplace == pytest.approx([0.190, 0.697], abs=1e-3)
+    assert agreement(epsilon_by_sigma, FIG2, fig2, "compositions") is Agreement.AGREES
+    constant = {**fig2, "sigma relative to beta = 2": [{"beta": 1.0, "ratios": [0.7, 0.72]}]}
+    assert agreement(epsilon_by_sigma, FIG2, constant, "compositions") is Agreement.DIFFERS
 
 
 def test_figure_2_would_notice_a_curve_out_of_order(fig2):

@@ -34,8 +34,8 @@ def kept(name):
     return measured(experiment_named(name).config.settings["measured"])
 
 
-def test_two_figures_are_read():
-    assert {"fig4_imdb", "table1"} <= set(READ)
+def test_figures_of_a_gpu_are_read():
+    assert {"fig4_imdb", "fig4_imdb_multipliers", "fig4_cifar10_matched", "table1"} <= set(READ)
 
 
 def test_a_figure_without_a_kept_record_is_skipped_with_what_it_needs(tmp_path, monkeypatch):

@@ -146,6 +146,27 @@ def test_a_real_cell_trains_within_its_epsilon_and_repeats_itself():
     assert best_rows(runs, [2.0], epsilons[0])[0]["accuracy"] == accuracies[0]
 
 
+@pytest.mark.parametrize(
+    ("spreads", "verdict"),
+    [((0.05, 0.01), "agrees"), ((0.01, 0.05), "differs"), ((0.02, 0.0201), "undecided")],
+)
+def test_curves_are_flatter_where_accuracy_moves_less_at_the_largest_multiplier(spreads, verdict):
+    def budgets(spread):
+        rows = [
+            {"beta": beta, "accuracy": 0.6 + spread * (beta - 1.0), "std": 1e-3, "runs": 3}
+            for beta in (1.0, 2.0)
+        ]
+        return [{"epsilon": 1.0, "rows": rows}]
+
+    apart = [
+        {"noise_multiplier": 2.0 + place, "budgets": budgets(spread)} for place, spread in enumerate(spreads)
+    ]
+    assert str(training_accuracy._flatter(apart).agreement) == verdict
+    assert str(training_accuracy._flatter(apart[:1]).agreement) == "undecided"
+    differ = str(training_accuracy._multiplier_effect(apart).agreement)
+    assert differ == ("agrees" if abs(spreads[0] - spreads[1]) < 0.02 else "differs")
+
+
 def test_one_run_of_each_decides_nothing():
     settings = SETTINGS | {"task": "adult", "repeats": 1}
     results = made_up(settings=settings)

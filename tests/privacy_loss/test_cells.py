@@ -280,3 +280,15 @@ def test_a_kink_that_is_not_declared_is_found():
 def test_a_bad_argument_is_named(build, says):
     with pytest.raises(ValueError, match=says):
         build()
+
+
+@pytest.mark.parametrize("rate", [0.3, 1e-7, 1e-14, 1e-300])
+def test_sampled_losses_hold_the_truth_also_where_loss_and_rate_nearly_cancel(rate):
+    loss = np.concatenate([np.linspace(-50.0, 50.0, 41), np.linspace(590.0, 720.0, 131), [1500.0]])
+    masses = np.ones((4, len(loss)))
+    found = Cells(*masses, loss, loss).sampled(rate)
+    with mpmath.workdps(400):
+        for one, low, high in zip(loss, found.loss_low, found.loss_high, strict=True):
+            truth = mpmath.log1p(mpmath.mpf(rate) * mpmath.expm1(mpmath.mpf(one)))
+            assert low <= truth <= high
+            assert high - low < 1e-11

@@ -37,8 +37,8 @@ RATE = 0.2
 ROUNDING = 1e-7  # of Simpson's rule, relative
 
 
-def noise(beta, d, length):
-    return SphericalNoise(SphericalGeneralizedGaussian(beta, 2.0, d), sensitivity=2.0 * length)
+def noise(beta, d, length, power=0.0):
+    return SphericalNoise(SphericalGeneralizedGaussian(beta, 2.0, d, power), sensitivity=2.0 * length)
 
 
 def cap(cosine, d):
@@ -47,32 +47,48 @@ def cap(cosine, d):
     return np.where(cosine >= 0.0, share, 1.0 - share)
 
 
-def without_record(t, beta, d, length, nodes=100_001):
-    """Q(L > t) and Q(L < t) of the loss L = r^beta - s^beta, s the distance from a point `length` away."""
-    shape = d / beta
+def distance_at(value, beta, power):
+    """The s with s^beta - power log s = value, by halving; power < 0."""
+    low, high = np.full_like(value, -60.0), np.full_like(value, 60.0)
+    for _ in range(60):
+        middle = 0.5 * (low + high)
+        below = np.exp(np.minimum(beta * middle, 600.0)) - power * middle < value
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return np.exp(low)
+
+
+def without_record(t, beta, d, length, power=0.0, nodes=100_001):
+    """Q(L > t) and Q(L < t) of the loss L = r^beta - s^beta, s the distance from a point `length` away; with
+    a power of the distance in the density, L = r^beta - s^beta - power log(r/s).
+    """
+    shape = (d + power) / beta
     ends = special.gammaincinv(shape, 1e-25), special.gammainccinv(shape, 1e-25)
     r = np.linspace(*(end ** (1.0 / beta) for end in ends), nodes)
-    density = beta * np.exp((d - 1) * np.log(r) - r**beta - special.gammaln(shape))
-    left = r**beta - t  # s^beta at the threshold
-    s = np.maximum(left, 0.0) ** (1.0 / beta)
+    density = beta * np.exp((d + power - 1) * np.log(r) - r**beta - special.gammaln(shape))
+    if power:
+        left = np.ones_like(r)
+        s = distance_at(r**beta - power * np.log(r) - t, beta, power)
+    else:
+        left = r**beta - t  # s^beta at the threshold
+        s = np.maximum(left, 0.0) ** (1.0 / beta)
     cosine = (r**2 + length**2 - s**2) / (2.0 * r * length)
     above = np.where(left > 0.0, cap(cosine, d), 0.0)
     below = np.where(left > 0.0, cap(-cosine, d), 1.0)
     return integrate.simpson(density * above, x=r), integrate.simpson(density * below, x=r)
 
 
-def divergence(ratio, beta, d, length):
+def divergence(ratio, *law):
     """sup over sets of P(S) - ratio Q(S); P(L > t) = Q(L < -t) by reflection."""
     t = math.log(ratio)
-    return without_record(-t, beta, d, length)[1] - ratio * without_record(t, beta, d, length)[0]
+    return without_record(-t, *law)[1] - ratio * without_record(t, *law)[0]
 
 
-def sampled_truth(direction, e, beta, d, length):
+def sampled_truth(direction, e, *law):
     ratio = math.exp(e)
     if direction is Adjacency.REMOVE:  # ((1 - q) Q + q P, Q)
-        return RATE * divergence((ratio - 1.0 + RATE) / RATE, beta, d, length)
+        return RATE * divergence((ratio - 1.0 + RATE) / RATE, *law)
     t = math.log((1.0 / ratio - 1.0 + RATE) / RATE)  # below which Q exceeds ratio times the mixture
-    q, p = without_record(t, beta, d, length)[1], without_record(-t, beta, d, length)[0]
+    q, p = without_record(t, *law)[1], without_record(-t, *law)[0]
     return q - ratio * ((1.0 - RATE) * q + RATE * p)
 
 
@@ -101,6 +117,40 @@ def test_a_planted_error_of_a_thousandth_would_be_seen(beta, d, length):
 def test_the_truth_lies_inside_when_records_are_sampled(beta, d, length, direction):
     found = delta(PoissonSampled(noise(beta, d, length), RATE), epsilon=0.05, adjacency=direction)
     assert_inside(sampled_truth(direction, 0.05, beta, d, length), found, 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("law", "width"),
+    [((1.2, 10, 0.9, -2.5), 1e-3), ((3.0, 4, 0.5, -3.0), 2e-2)],
+)
+def test_the_truth_lies_inside_with_a_power_of_the_radius(law, width):
+    step = noise(*law)
+    for e in (0.1, 0.6):
+        assert_inside(divergence(math.exp(e), *law), delta(step, epsilon=e), width)
+    for direction in (Adjacency.ADD, Adjacency.REMOVE):
+        found = delta(PoissonSampled(step, RATE), epsilon=0.05, adjacency=direction)
+        assert_inside(sampled_truth(direction, 0.05, *law), found, 2.0 * width)
+
+
+def test_rare_losses_next_to_a_pole_do_not_keep_a_composition_from_its_epsilon():
+    step = Composed(PoissonSampled(noise(1.3, 10, 0.215, -1.0), 0.1), times=20)
+    found = epsilon(step, delta=1e-6)
+    assert found.width < 1e-3 * found.upper < 3e-4
+
+
+def test_with_a_positive_power_a_shorter_shift_can_be_worse():
+    """Total variation of a ring's law in the plane, moved by 1.4 and by 1.9 of its radii."""
+    power = 100.0
+    places = np.linspace(-1.6, 3.6, 521)
+    x, y = np.meshgrid(places, places[places < 1.61], indexing="ij")
+
+    def density(moved):
+        square = np.maximum((x - moved) ** 2 + y**2, 1e-300)
+        found = np.exp(0.5 * power * (np.log(square) - square + 1.0))  # beta = 2, the ring's radius is 1
+        return found / found.sum()
+
+    near, far = (1.0 - np.minimum(density(0.0), density(moved)).sum() for moved in (1.4, 1.9))
+    assert near > far + 0.03
 
 
 @pytest.mark.parametrize(("beta", "d", "length"), [CASES[1], CASES[4]])
@@ -232,7 +282,9 @@ def test_a_sketch_is_close_to_the_cells():
     assert Target(0.5 * found.upper, 1e-6).estimated_excess(mechanism) > 0.6
 
 
-@pytest.mark.parametrize(("beta", "d", "times"), [(8.0, 2, 5), (1.0, 10**6, 100), (2.0, 10**6, 100)])
+@pytest.mark.parametrize(
+    ("beta", "d", "times"), [(8.0, 2, 5), (1.0, 10**4, 1000), (1.0, 10**6, 100), (2.0, 10**6, 100)]
+)
 def test_a_sketch_answers_for_any_losses_and_grows_with_the_shift(beta, d, times):
     target, lengths = Target(1.0, 1e-6), np.geomspace(1e-4, 1e3, 8) * math.sqrt(d) ** (2.0 / beta - 1.0)
     shifts = [Composed(noise(beta, d, float(length)), times=times) for length in lengths]
@@ -304,12 +356,32 @@ def test_the_best_noise_for_a_vector_in_l2_is_spherical_and_beats_other_exponent
         (lambda: SphericalGeneralizedGaussian(0.5, 1.0, 2), r"beta must be a number in \[1, 64\]"),
         (
             lambda: SphericalNoise(SphericalGeneralizedGaussian(1.0, 1.0, 2), norm=1.0),
-            r"norm must be a number in \[2, 2\], got 1\.0; .* bound the l_2 norm",
+            r"norm must be 2 for spherical noise, got 1\.0: .* bound the l_2 norm",
+        ),
+        (
+            lambda: SphericalNoise(SphericalGeneralizedGaussian(1.0, 1.0, 2, power=0.5)),
+            "power must be at most 0 .* a shorter shift can be worse .* take power=0",
+        ),
+        (
+            lambda: SphericalNoise(SphericalGeneralizedGaussian(1.0, 1.0, 2, power=-1.5)),
+            "power must be at least 1 - dimension, -1, .* take power=0",
+        ),
+        (
+            lambda: calibrate_scale(beta=1.5, epsilon=1, delta=1e-6, power=-1.0),
+            "power must be left out but for spherical=True",
         ),
         (lambda: SphericalNoise(Gaussian(std=1.0)), "noise must be of type SphericalGeneralizedGaussian"),
         (
-            lambda: AdditiveNoise(SphericalGeneralizedGaussian(1.0, 1.0, 2)),
-            "noise must be of type GeneralizedGaussian, .* SphericalNoise takes",
+            lambda: AdditiveNoise(SphericalGeneralizedGaussian(1.0, 1.0, 2), norm=1),
+            "norm must be 2 for spherical noise, got 1: .* take independent noise",
+        ),
+        (
+            lambda: AdditiveNoise(SphericalGeneralizedGaussian(1.0, 1.0, 2), dimension=3),
+            "dimension must be 2, that of the noise, or be left out, got 3",
+        ),
+        (
+            lambda: AdditiveNoise(SphericalGeneralizedGaussian(1.0, 1.0, 2), grid=1.0),
+            "grid must be left out for spherical noise",
         ),
         (
             lambda: calibrate_scale(beta=1, epsilon=1, delta=1e-6, norm=1, dimension=3, spherical=True),

@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ggdp import Adjacency, epsilon
+from ggdp import Adjacency, best_noise, epsilon
 from ggdp.selection import (
     NoisyArgmax,
-    best_beta,
     calibrated_noise,
     hardmax_utility,
     runner_up_histograms,
     simulate_argmax,
+    wrong_winner,
 )
 
 GAPS = np.linspace(0.005, 0.1, 20)
@@ -98,7 +98,8 @@ def test_progress_is_told_for_each_noise():
 
 @pytest.mark.parametrize("adjacency", [Adjacency.ADD_REMOVE, Adjacency.REPLACE])
 def test_the_best_noise_of_a_vote_meets_the_target_and_no_exponent_of_a_grid_is_wrong_less_often(adjacency):
-    found = best_beta([[60, 40]], 2.0, 1e-5, times=100, adjacency=adjacency)
+    shift = (1, -1) if adjacency is Adjacency.REPLACE else (1,)
+    found = best_noise(epsilon=2.0, delta=1e-5, steps=100, shift=shift, loss=wrong_winner([[60, 40]]))
     spent = epsilon(NoisyArgmax(found.noise, adjacency).as_mechanism(100), delta=1e-5).upper
     assert 1.999 < spent <= 2.0
     assert found.loss == pytest.approx(1.0 - hardmax_utility([[60, 40]], found.noise)[0], rel=1e-9)
@@ -114,7 +115,7 @@ def test_the_best_noise_of_a_vote_meets_the_target_and_no_exponent_of_a_grid_is_
         (lambda: runner_up_histograms(25, GAPS), "rng must be given"),
         (lambda: runner_up_histograms(4, GAPS, rng=rng()), "num_classes must be a whole number >= 6"),
         (lambda: runner_up_histograms(2, [1.5]), "gaps must be a number in"),
-        (lambda: best_beta([[1, 2]], 1.0, 1e-5, betas=(3.0, 2.0)), "betas must be"),
+        (lambda: wrong_winner([[1, float("nan")]]), "histograms must hold finite"),
         (
             lambda: simulate_argmax(num_classes=2, epsilons=[1.0], delta=1e-5, betas=[1.0], gaps=[0.1, 0.1]),
             "gaps must be at least two rising numbers",

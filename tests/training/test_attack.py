@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from ggdp import GeneralizedGaussian
 from ggdp.torch import add_noise_, make_private
-from ggdp.training import optimizer as training_optimizer
+from ggdp.training.randomness import Randomness
 
 NUM_RUNS = 1000  # with the canary, and as many without
 DELTA = 0.2  # so large that what a thousand runs can show is close to what is claimed
@@ -118,10 +118,10 @@ def attacked(setting, seed=2):
 def half_the_noise(monkeypatch):
     """A build that adds less noise than it says."""
 
-    def weaker(tensors, noise, *, generator):
-        return add_noise_(tensors, dataclasses.replace(noise, scale=noise.scale / 2.0), generator=generator)
+    def weaker(own, tensors, noise):
+        add_noise_(tensors, dataclasses.replace(noise, scale=noise.scale / 2.0), generator=own.noise)
 
-    monkeypatch.setattr(training_optimizer, "add_noise_", weaker)
+    monkeypatch.setattr(Randomness, "add_noise_", weaker)
 
 
 @pytest.mark.parametrize("setting", SETTINGS)

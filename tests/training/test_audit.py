@@ -20,7 +20,6 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from ggdp import GeneralizedGaussian
 from ggdp.torch import add_noise_, audit, check_noise, fit
 from ggdp.training import batch_draws
-from ggdp.training import optimizer as training_optimizer
 from ggdp.training import private as training_private
 from ggdp.training.audit import (
     one_run_guesses,
@@ -29,6 +28,7 @@ from ggdp.training.audit import (
     separated_guesses,
     separated_lower_epsilon,
 )
+from ggdp.training.randomness import Randomness
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,10 +185,10 @@ def test_repeated_runs_of_one_canary_each_show_epsilon_as_well():
 
 
 def half_the_noise(monkeypatch):
-    def weaker(tensors, noise, *, generator):
-        return add_noise_(tensors, dataclasses.replace(noise, scale=noise.scale / 2.0), generator=generator)
+    def weaker(own, tensors, noise):
+        add_noise_(tensors, dataclasses.replace(noise, scale=noise.scale / 2.0), generator=own.noise)
 
-    monkeypatch.setattr(training_optimizer, "add_noise_", weaker)
+    monkeypatch.setattr(Randomness, "add_noise_", weaker)
 
 
 def twice_the_clip(monkeypatch):
@@ -256,10 +256,10 @@ def test_at_its_level_a_right_run_fails_no_more_often_than_stated():
 
 
 def altered_noise(monkeypatch, change):
-    def other(tensors, noise, *, generator):
-        return change(tensors, noise, generator)
+    def other(own, tensors, noise):
+        change(tensors, noise, own.noise)
 
-    monkeypatch.setattr(training_optimizer, "add_noise_", other)
+    monkeypatch.setattr(Randomness, "add_noise_", other)
 
 
 def scale_halved(monkeypatch):

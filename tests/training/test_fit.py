@@ -271,6 +271,22 @@ def test_a_ledger_on_disk_that_was_put_back_does_not_lower_what_is_reported(kill
     assert len(private.accountant) == 40
 
 
+@pytest.mark.parametrize("adjacency", ["add-remove", "replace"])
+def test_files_that_do_not_say_who_is_a_neighbour_are_of_added_and_removed_examples(killed_folder, adjacency):
+    state = torch.load(killed_folder / "checkpoint.pt", weights_only=True)
+    ledger = json.loads((killed_folder / "ledger.json").read_text())
+    for file in (state, ledger):
+        del file["plan"]["adjacency"], file["plan"]["sampling"]
+    torch.save(state, killed_folder / "checkpoint.pt")
+    (killed_folder / "ledger.json").write_text(json.dumps(ledger))
+    private = private_run(adjacency=adjacency)
+    if adjacency == "replace":
+        with pytest.raises(CheckpointError, match="is of a run with adjacency = 'add-remove', got 'replace'"):
+            fit(private, checkpoint=killed_folder, resume=True, progress=False)
+    else:
+        assert fit(private, checkpoint=killed_folder, resume=True, progress=False).last.steps == 40
+
+
 def transposed(state):
     return {name: value.T if name == "0.weight" else value for name, value in state.items()}
 

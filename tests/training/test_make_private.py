@@ -15,7 +15,6 @@ from ggdp import GeneralizedGaussian
 from ggdp.errors import BudgetExceededError
 from ggdp.torch import add_noise_, make_private
 from ggdp.training import NonFiniteGradientError, NotPoissonError, ParameterError, UnsupportedModelError
-from ggdp.training import optimizer as training_optimizer
 from ggdp.training.batch_draws import poisson_positions
 from ggdp.training.randomness import Randomness
 from training.models import blobs, generator, plain_parts, small_net
@@ -57,7 +56,7 @@ def test_a_step_is_the_noisy_sum_of_clipped_gradients_over_the_expected_batch(no
         one = example_gradient(twin, inputs.double(), label)
         total += one * min(1.0, 0.3 / torch.linalg.vector_norm(one, norm).item())
     noise = [torch.zeros_like(tensor, dtype=torch.float32) for tensor in twin.parameters()]
-    add_noise_(noise, private.plan.noise, generator=source.noise)
+    source.add_noise_(noise, private.plan.noise)
     expected = (
         total + torch.cat([tensor.reshape(-1) for tensor in noise])
     ) / private.plan.expected_batch_size
@@ -328,12 +327,12 @@ def test_sums_and_noise_are_in_float32_whatever_the_dtype_of_the_parameters(dtyp
     )
     drawn = []
 
-    def noisy(tensors, noise, *, generator):
+    def noisy(own, tensors, noise):
         drawn.extend((tensor.dtype, tensor.clone()) for tensor in tensors)
-        return add_noise_(tensors, noise, generator=generator)
+        add_noise_(tensors, noise, generator=own.noise)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training_optimizer, "add_noise_", noisy)
+        patch.setattr(Randomness, "add_noise_", noisy)
         for (inputs,) in private.data_loader:
             (-model(inputs)).mean().backward()
             private.optimizer.step()

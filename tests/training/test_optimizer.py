@@ -2,16 +2,21 @@
 """The private optimizer: what it refuses to move, and what others may do around its steps."""
 
 import copy
+import os
 import pickle
 
 import pytest
 import torch
+from scipy import stats
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader
 
+from ggdp import GeneralizedGaussian, secure_generator
+from ggdp.distributions.pytorch.sampling import Piece
 from ggdp.torch import make_private
 from ggdp.training import ParameterError
+from ggdp.training.randomness import Randomness
 from training.models import blobs, generator, plain_parts, small_net
 
 SETTINGS = {"beta": 1.5, "clip_norm": 0.3, "noise_multiplier": 1.0, "delta": 1e-6, "epochs": 2}
@@ -163,3 +168,33 @@ def test_accelerate_prepares_private_objects_and_its_own_loader_is_refused_with_
     assert torch.equal(*ends)
     with pytest.raises(ValueError, match="call make_private before prepare"):
         private_parts(parts=accelerator.prepare(*plain_parts()))
+
+
+def test_noise_that_is_drawn_ahead_is_handed_out_once_and_not_in_a_forked_process(monkeypatch):
+    noise, size = GeneralizedGaussian(1.5, 2.0), (1000,)
+
+    def steps(source, count):
+        found = [torch.zeros(size, dtype=torch.float64) for _ in range(count)]
+        for each in found:
+            source.add_noise_([each], noise)
+        return torch.cat(found)
+
+    source = Randomness.of(secure_generator(key=bytes(32)))
+    drawn = steps(source, 70)  # over two draws ahead
+    assert len(drawn.unique()) == len(drawn)
+    assert stats.kstest(drawn.numpy(), noise.cdf).pvalue > 1e-3
+    assert stats.kstest(drawn.numpy(), GeneralizedGaussian(1.5, 2.2).cdf).pvalue < 1e-6
+    monkeypatch.setattr(os, "getpid", lambda: -1)  # what is left would be the parent's noise again
+    with pytest.raises(RuntimeError, match="carried into another process"):
+        steps(source, 1)
+
+
+def test_pieces_of_tensors_get_the_noise_that_is_drawn_ahead_for_the_whole():
+    noise, sizes = GeneralizedGaussian(2.0, 1.0), (30, 7)
+    whole, cut = (Randomness.of(generator(3)) for _ in range(2))
+    for _ in range(3):
+        tensors = [torch.zeros(size) for size in sizes]
+        whole.add_noise_(tensors, noise)
+        pieces = [Piece(torch.zeros(size - 5), 5, size) for size in sizes]
+        cut.add_noise_to_pieces_(pieces, noise)
+        assert all(torch.equal(piece.tensor, each[5:]) for piece, each in zip(pieces, tensors, strict=True))

@@ -91,6 +91,13 @@ def test_a_noise_with_its_scale_wants_no_second_one():
         plan_training(noise=Gaussian(std=1.0), rate=0.01, steps=10, target_epsilon=1.0, **SIZES)
 
 
+@pytest.mark.parametrize("name", ["target_epsilon", "max_epsilon"])
+def test_a_budget_out_of_range_is_refused_by_its_own_name(name):
+    scale = {"noise_multiplier": 1.0} if name == "max_epsilon" else {}
+    with pytest.raises(ValueError, match=f"^{name} must be a number in"):
+        plan_training(beta=2.0, rate=0.01, steps=10, **scale, **{name: -1.0}, **SIZES)
+
+
 def test_a_target_that_cannot_be_met_is_refused():
     with pytest.raises(ValueError, match="cannot be met"):
         plan_training(beta=2.0, rate=1.0, steps=10_000, target_epsilon=1e-5, **SIZES)

@@ -12,6 +12,7 @@
 docs/batches.md has the proofs.
 """
 
+import contextlib
 import functools
 import math
 from dataclasses import dataclass, replace
@@ -49,7 +50,7 @@ from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.allocation import allocated, enclosed_curve, pair_curve
 from ggdp.privacy_loss.cells import Atoms, Cells, vector_cells
 from ggdp.privacy_loss.curves import Curve, curve_of, either_way
-from ggdp.privacy_loss.dominating import check_covered
+from ggdp.privacy_loss.dominating import Parts, check_covered
 from ggdp.privacy_loss.shift_pair import ShiftPair
 
 _FINENESS = 0.004  # of losses that a curve is known at, relative to their distance from loss 0
@@ -224,11 +225,15 @@ def _single_pair(step: NoiseStep, direction: Adjacency) -> ShiftPair:
     Raises:
         NoDominatingPairError: it takes several, or none is known.
     """
-    found = step.pairs(direction)
-    if len(found) > 1 or found[0][1] > 1:
+    found: Parts = ()
+    with contextlib.suppress(NoDominatingPairError):  # which speaks of other releases
+        found = step.pairs(direction)
+    if len(found) != 1 or found[0][1] > 1:
         raise NoDominatingPairError(
-            "the noise must be that of a number, of norm 1, or of beta = 2, where batches are not Poisson "
-            f"samples, got a vector of norm={step.noise.norm} whose worst shift moves several coordinates"
+            "the noise must be that of a number, of norm=1, or of beta=2, where batches are allocated, drawn "
+            f"with replacement, or of a fixed size, got a vector of norm={step.noise.norm} with noise of "
+            f"beta={step.noise.noise.beta:g}, of which no one coordinate is known to be the worst; or draw "
+            "Poisson samples"
         )
     return found[0][0]
 

@@ -9,6 +9,7 @@ docs/risk.md has the proofs of these bounds, and of those of the regret.
 """
 
 import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -29,9 +30,11 @@ _REGRET_TOLERANCE = 1e-7
 _MU_QUESTIONS = 1500  # where delta is known to about six digits
 _MU_WIDE_QUESTIONS = 30  # where it is not, and more questions would not help
 _MU_FIRST = 17
+_MU_SECONDS = 5.0  # after which no more is asked; the bounds are then wider
 _SHARP = 3e-6  # relative width of delta that tells the two apart
 _MOST_MU = 1e3
 _LEAST_MU = 1e-12
+_NEARLY_ONE = 1e-13
 
 Mask = NDArray[np.bool_]
 
@@ -93,7 +96,12 @@ class _Grid:
     """Bounds of delta at rising epsilons from 0 to the last of interest."""
 
     def __init__(self, delta: _Delta, last: float, least_delta: float) -> None:
-        self._ask, self._least_delta = delta, least_delta
+        self._ask, self._least_delta, self._begun = delta, least_delta, time.thread_time()
+        if delta(0.0)[1] > 1.0 - _NEARLY_ONE:
+            raise ValueError(
+                f"delta at epsilon = 0 must be below 1 - {_NEARLY_ONE:g} for mu to be found, and its upper "
+                "bound is not; the mechanism needs more noise or fewer steps"
+            )
         self._epsilons = np.linspace(0.0, max(last, _LEAST_GAP), _MU_FIRST)
         asked = [delta(float(epsilon)) for epsilon in self._epsilons]
         self._low, self._high = np.array(asked).T
@@ -160,16 +168,21 @@ class _Grid:
     def _halve_intervals(self, chosen: Mask) -> bool:
         where = np.flatnonzero(chosen)
         where = where[np.diff(self._epsilons)[where] > 2.0 * _LEAST_GAP][: max(self._left, 0)]
-        if not len(where):
-            return False
         self._left -= len(where)
         middles = 0.5 * (self._epsilons[where] + self._epsilons[where + 1])
-        low, high = np.array([self._ask(float(epsilon)) for epsilon in middles]).T
+        asked = [self._ask(float(epsilon)) for epsilon in middles if not self._is_late()]
+        if not asked:
+            return False
+        where, middles = where[: len(asked)], middles[: len(asked)]
+        low, high = np.array(asked).T
         self._epsilons, self._low, self._high = (
             np.insert(old, where + 1, new)
             for old, new in ((self._epsilons, middles), (self._low, low), (self._high, high))
         )
         return True
+
+    def _is_late(self) -> bool:
+        return time.thread_time() - self._begun > _MU_SECONDS
 
     def regret(self, shift: float) -> Bounds:
         """Bounds of the largest (delta_mu(epsilon) - delta(epsilon)) / (1 + e^epsilon), epsilon >= 0."""

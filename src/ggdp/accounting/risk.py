@@ -181,11 +181,13 @@ class Risk:
 
     def attack_success(self, *, false_positive_rate: float = 0.01, prior: float = 0.5) -> AttackSuccess:
         """All numbers of a membership attack at one false positive rate and one prior."""
+        prior = arguments.real("prior", prior, above=0.0, below=1.0)
+        false_positive_rate = arguments.real("false_positive_rate", false_positive_rate, above=0.0, most=1.0)
         return AttackSuccess(
-            false_positive_rate=float(false_positive_rate),
+            false_positive_rate=false_positive_rate,
             true_positive_rate=self.true_positive_rate(false_positive_rate=false_positive_rate),
             advantage=self.advantage(),
-            prior=float(prior),
+            prior=prior,
             posterior=self.posterior(prior=prior, false_positive_rate=false_positive_rate),
             bayes_accuracy=self.bayes_accuracy(prior=prior),
         )

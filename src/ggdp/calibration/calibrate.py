@@ -18,14 +18,7 @@ from ggdp.calibration.run import AnyCalibrated, Calibrated, CalibratedSpherical,
 from ggdp.calibration.target import Start, Target, planned_start, solve
 from ggdp.distributions import GeneralizedGaussian, SphericalGeneralizedGaussian
 from ggdp.distributions.spherical import MOST_DIMENSION
-from ggdp.mechanisms import (
-    AdditiveNoise,
-    Adjacency,
-    Composed,
-    Mechanism,
-    Sampling,
-    SphericalNoise,
-)
+from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, Mechanism, Sampling, SphericalNoise
 from ggdp.mechanisms.additive_noise import Shift, compressed
 from ggdp.mechanisms.composed import Part
 from ggdp.privacy_loss.dominating import MOST_TIMES, NOISE_MULTIPLIER, RATE
@@ -56,6 +49,7 @@ def calibrate_scale(
     alongside: Sequence[Part] = (),
     tolerance: float | None = None,
     spherical: Literal[False] = False,
+    power: float = 0.0,
     sampling: Sampling | None = None,
 ) -> Calibrated: ...
 
@@ -76,6 +70,7 @@ def calibrate_scale(
     alongside: Sequence[Part] = (),
     tolerance: float | None = None,
     spherical: bool,
+    power: float = 0.0,
     sampling: Sampling | None = None,
 ) -> AnyCalibrated: ...
 
@@ -95,6 +90,7 @@ def calibrate_scale(
     alongside: Sequence[Part] = (),
     tolerance: float | None = None,
     spherical: bool = False,
+    power: float = 0.0,
     sampling: Sampling | None = None,
 ) -> AnyCalibrated:
     """The smallest scale of Generalized Gaussian noise for which a run is (epsilon, delta)-private.
@@ -113,10 +109,10 @@ def calibrate_scale(
         alongside: other releases on the same data that share the target, as pairs (mechanism, times), for
             example a normalisation before training. Their noise stays as given.
         tolerance: how far above the smallest scale the answer may lie, relative to it, in [1e-9, 0.1]. If
-            left out, 1e-9 for one step, 4e-7 for several and 1e-5 for spherical noise. The answer meets the
-            target in any case; with a larger tolerance it is found sooner.
+            left out, 1e-9 for one step, 4e-7 for several, 1e-5 for spherical noise. A larger one is faster.
         spherical: noise on the whole vector that depends on its Euclidean length alone, instead of
             independent noise on its numbers; for a sensitivity in norm 2. See docs/spherical-noise.md.
+        power: of the length in its density, in [1 - dimension, 0].
         sampling: how batches are drawn, in place of a Poisson sample with `rate`.
 
     Returns:
@@ -134,13 +130,21 @@ def calibrate_scale(
     >>> found = calibrate_scale(beta=1.5, epsilon=2.0, delta=1e-6, rate=0.01, steps=5000)
     >>> round(found.scale, 5), found.achieved.upper <= 2.0, found.sharp
     (2.01607, True, True)
-    >>> ball = calibrate_scale(beta=1, epsilon=1.0, delta=1e-6, norm=2, dimension=50, spherical=True)
-    >>> round(ball.scale, 2), ball.achieved.upper <= 1.0  # pure privacy would need scale 1
-    (0.55, True)
     """
     target, others = Target(epsilon, delta, adjacency), tuple(alongside)
     shared = NoiseProblem(
-        target, rate, steps, sensitivity, norm, dimension, shift, others, tolerance, spherical, sampling
+        target,
+        rate,
+        steps,
+        sensitivity,
+        norm,
+        dimension,
+        shift,
+        others,
+        tolerance,
+        spherical,
+        sampling,
+        power,
     )
     return shared.least_noise(beta)
 
@@ -164,11 +168,14 @@ class NoiseProblem:
     tolerance: float | None = None
     spherical: bool = False
     sampling: Sampling | None = None
+    power: float = 0.0
 
     def __post_init__(self) -> None:
         _resolution(1, self.tolerance)
         if self.spherical:
             _check_spherical(self.norm, self.dimension, self.shift)
+        elif self.power != 0.0:
+            raise ValueError(f"power must be left out but for spherical=True, got {self.power!r}")
         object.__setattr__(self, "rate", _checked_rate(self.rate))
         object.__setattr__(self, "steps", arguments.whole("steps", self.steps))
         sensitivity = arguments.real("sensitivity", self.sensitivity, above=0.0)
@@ -187,7 +194,7 @@ class NoiseProblem:
         """One noisy step."""
         if self.spherical:
             scale = math.sqrt(2.0) * self.sensitivity / precision
-            noise = SphericalGeneralizedGaussian(beta, scale, int(self.dimension))
+            noise = SphericalGeneralizedGaussian(beta, scale, int(self.dimension), self.power)
             return SphericalNoise(noise, self.sensitivity)
         return step_at(beta, precision, self.sensitivity, self.norm, self.dimension, self.shift)
 
@@ -203,10 +210,10 @@ class NoiseProblem:
         """The answer of `calibrate_scale`, found sooner from a good start."""
 
         def at(precision: float) -> _Run:
-            return self.step(beta, precision), self.rate, self.steps
+            return self.step(beta, precision), self.rate, self.steps, self.sampling
 
         ends = _SPHERICAL if self.spherical else _SCALE
-        return _least_private(self.axis, at, self.target, self.alongside, ends, start, self.sampling)
+        return _least_private(self.axis, at, self.target, self.alongside, ends, start)
 
 
 def precisions(resolution: float) -> LogAxis:
@@ -243,8 +250,9 @@ def calibrate_rate(
     adjacency: Adjacency = Adjacency.ADD_REMOVE,
     alongside: Sequence[Part] = (),
     tolerance: float | None = None,
+    sampling: Sampling | None = None,
 ) -> Calibrated:
-    """The largest Poisson sampling rate for which a run is (epsilon, delta)-private.
+    """The largest Poisson sampling rate, or batch size, for which a run is (epsilon, delta)-private.
 
     Args:
         beta: exponent of the noise, in [1, 32].
@@ -259,6 +267,9 @@ def calibrate_rate(
         adjacency: which datasets are neighbours.
         alongside: other releases on the same data that share the target.
         tolerance: how far below the largest rate the answer may lie, as a part of it.
+        sampling: in place of Poisson samples, batches whose rate or size is to be found: of a fixed size,
+            with replacement, or truncated. The first number of the `Sampling` does not matter; the answer's
+            `sampling` has the largest that fits in its place.
 
     Guarantees:
         1. `achieved.upper`, the certified upper bound of epsilon at `rate`, is at most `epsilon`.
@@ -275,8 +286,29 @@ def calibrate_rate(
     target = Target(epsilon, delta, adjacency)
     step = step_of(beta, scale, sensitivity, norm, dimension, shift)
     steps = arguments.whole("steps", steps)
-    axis = LogAxis(RATE.least, RATE.most, _resolution(steps, tolerance))
-    return cast(Calibrated, _least_private(axis, lambda rate: (step, rate, steps), target, alongside, _RATE))
+    axis: Axis = LogAxis(RATE.least, RATE.most, _resolution(steps, tolerance))
+    ends, whole = _RATE, False
+    if sampling is not None and sampling.kind != "poisson":
+        if sampling.steps_per_draw > 1 or sampling.kind in ("allocation", "shuffled"):
+            raise ValueError(
+                f"sampling must be one with a rate or a batch size to find, got {sampling}, which is about "
+                "the steps of an epoch; take calibrate_scale or calibrate_steps"
+            )
+        sampling.of(step)  # which checks its numbers
+        if whole := sampling.kind != "truncated-poisson":
+            filled = sampling.kind == "fixed-size" and target.adjacency is not Adjacency.REPLACE
+            axis, ends = (
+                CountAxis(int(sampling.numbers[-1]) - filled),
+                _SIZE,
+            )  # a neighbour fills the batch too
+
+    def at(value: float) -> _Run:
+        if sampling is None or sampling.kind == "poisson":
+            return step, value, steps, None
+        first = round(value) if whole else value
+        return step, 1.0, steps, Sampling(sampling.kind, (first, *sampling.numbers[1:]))
+
+    return cast(Calibrated, _least_private(axis, at, target, alongside, ends))
 
 
 def calibrate_steps(
@@ -292,6 +324,7 @@ def calibrate_steps(
     shift: Shift | None = None,
     adjacency: Adjacency = Adjacency.ADD_REMOVE,
     alongside: Sequence[Part] = (),
+    sampling: Sampling | None = None,
 ) -> Calibrated:
     """The largest number of steps for which a run is (epsilon, delta)-private.
 
@@ -307,6 +340,8 @@ def calibrate_steps(
         shift: what one record does to the value, where that is known; see `AdditiveNoise`.
         adjacency: which datasets are neighbours.
         alongside: other releases on the same data that share the target.
+        sampling: how batches are drawn, in place of a Poisson sample with `rate`. Where a record's place is
+            drawn once for an epoch, the answer is a number of whole epochs, counted in steps.
 
     Guarantees:
         1. `achieved.upper`, the certified upper bound of epsilon after `steps` steps, is at most `epsilon`.
@@ -323,13 +358,17 @@ def calibrate_steps(
     target = Target(epsilon, delta, adjacency)
     step, rate = step_of(beta, scale, sensitivity, norm, dimension, shift), _checked_rate(rate)
     others = sum(times for _, times in Composed(alongside).parts) if alongside else 0
-    axis = CountAxis(MOST_TIMES - others)
-    found = _least_private(axis, lambda count: (step, rate, round(count)), target, alongside, _STEPS)
-    return cast(Calibrated, found)
+    epoch = 1 if sampling is None else sampling.steps_per_draw
+    axis = CountAxis((MOST_TIMES - others) // epoch)
+
+    def at(count: float) -> _Run:
+        return step, rate, round(count) * epoch, sampling
+
+    return cast(Calibrated, _least_private(axis, at, target, alongside, _STEPS if epoch == 1 else _EPOCHS))
 
 
-_Run = tuple[Step, float, int]
-"""A step, its sampling rate, and how many of them."""
+_Run = tuple[Step, float, int, Sampling | None]
+"""A step, its sampling rate, how many of them, and how batches are drawn that are not Poisson samples."""
 
 
 @dataclass(frozen=True)
@@ -361,6 +400,13 @@ _RATE = _Ends(
     f"{{target}} is exceeded even at rate {RATE.least:g}, the smallest that the accountant covers; "
     "take more noise, fewer steps, or a larger epsilon or delta"
 )
+_SIZE = _Ends("{target} is exceeded even by batches of one record; take more noise, fewer steps, or a "
+              "larger epsilon or delta")  # fmt: skip
+_EPOCHS = _Ends(
+    "{target} is exceeded by one epoch already; take more noise, or a larger epsilon or delta",
+    "{target} is met by {value:.0f} epochs, the most the accountant covers (epsilon at most {epsilon}), "
+    "so that the largest number is not known; ask for a smaller epsilon or delta",
+)
 _STEPS = _Ends(
     "{target} is exceeded by one step already; take more noise, a smaller rate, or a larger epsilon or delta",
     "{target} is met by {value:.0f} steps, the most the accountant covers (epsilon at most {epsilon}), "
@@ -375,19 +421,24 @@ def _least_private(
     alongside: Sequence[Part],
     ends: _Ends,
     start: Start | None = None,
-    sampling: Sampling | None = None,
 ) -> AnyCalibrated:
     """The run furthest along the axis that meets the target together with what is released alongside."""
     others = tuple(alongside)
-    target.check(run_of(*at(1.0), others, sampling))
-    found = solve(axis, lambda value: run_of(*at(value), others, sampling), target, start)
+
+    def mechanism(value: float) -> Mechanism:
+        step, rate, steps, sampling = at(value)
+        return run_of(step, rate, steps, others, sampling)
+
+    target.check(mechanism(1.0))
+    found = solve(axis, mechanism, target, start)
     if found.value is None or found.achieved is None:
         there = f" (epsilon there is {found.achieved.estimate:g})" if found.achieved else ""
         raise ValueError(ends.too_strict.format(target=target, epsilon=there))
     if found.is_last and ends.too_loose:
         there = f"{found.achieved.upper:g}"
         raise ValueError(ends.too_loose.format(target=target, epsilon=there, value=found.value))
-    return calibrated(*at(found.value), target.delta, found.achieved, found.sharp, others, sampling)
+    step, rate, steps, sampling = at(found.value)
+    return calibrated(step, rate, steps, target.delta, found.achieved, found.sharp, others, sampling)
 
 
 def calibrated(
@@ -414,11 +465,9 @@ def _check_spherical(norm: float | str | None, dimension: int | float, shift: Sh
             "bound the l_2 norm of what a record does, or take independent noise"
         )
     if shift is not None:
-        raise ValueError(
-            "shift must be left out for spherical noise: only its length matters; give sensitivity"
-        )
-    hint = "independent noise is covered in more"
-    arguments.whole("dimension", cast(int, dimension), most=MOST_DIMENSION, hint=hint)
+        raise ValueError("shift must be left out for spherical noise: its length matters; give sensitivity")
+    more = "independent noise is covered in more"
+    arguments.whole("dimension", cast(int, dimension), most=MOST_DIMENSION, hint=more)
 
 
 def step_of(

@@ -17,7 +17,6 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
-from scipy.special import gammaln
 
 from ggdp import arguments
 from ggdp.calibration.calibrate import NoiseProblem, calibrated
@@ -44,6 +43,7 @@ _BELOW_ONE = 0.15  # exponents are spaced evenly in log(beta - 1 + this): close 
 _STRIDE = 0.3  # between the three exponents of a first bracket, in that coordinate
 _FARTHEST = 0.45  # how far from them a fitted parabola is trusted
 _MARGIN = 5e-6  # of a scale, above the estimated least, where one question is to certify
+_MOST_FELT = 2e-4  # in log loss: by how much the margin may raise it
 _CLOSE = 1e-4  # a gain in log loss that is not worth another question
 _NOT_SEEN = 2e-5  # in log loss: what estimates cannot tell apart
 _TIE = 1e-4  # in log loss: Laplace or Gaussian noise this close to the best is the answer
@@ -58,12 +58,7 @@ _LONGEST = 1.0  # such step, in the logarithm of the precision
 
 @dataclass(frozen=True)
 class WeighedNoise:
-    """The least noise of one exponent that meets a target, and its loss.
-
-    Attributes:
-        calibrated: the noise, the run it is for, and the epsilon that it achieves.
-        log_loss: logarithm of the loss, which does not underflow.
-    """
+    """The least noise of one exponent that meets a target with its run (`calibrated`), and its log loss."""
 
     calibrated: AnyCalibrated
     log_loss: float
@@ -94,13 +89,8 @@ class BestNoise(WeighedNoise):
     """The noise with the smallest loss that a search found, and the losses of Laplace and Gaussian noise.
 
     The noise itself is certified. The two losses beside it are those of the least Laplace and Gaussian noise
-    for the same target, estimated to about 1e-5 of their scales; `calibrate_scale` certifies such a noise.
-
-    Attributes:
-        calibrated: the noise, the run it is for, and the epsilon that it achieves.
-        log_loss: logarithm of the loss.
-        log_laplace_loss: logarithm of the loss of Laplace noise; infinite where none meets the target.
-        log_gaussian_loss: likewise of Gaussian noise; for delta = 0 there is none.
+    for the same target, estimated to about 1e-5 of their scales, as logarithms; infinite where none meets the
+    target, as no Gaussian does for delta = 0. `calibrate_scale` certifies such a noise.
     """
 
     log_laplace_loss: float
@@ -160,7 +150,8 @@ def best_noise(
         alongside: other releases on the same data that share the target.
         loss: what is to be small. "std", the standard deviation of the noise; "mean-absolute", the mean of
             |noise|; "outside", P(|noise| > threshold); "interval", the width of the interval around 0 that
-            holds the noise with probability `level`; or a function of the noise that returns a number >= 0.
+            holds the noise with probability `level`; or a function of the noise that returns a number >= 0,
+            such as `ggdp.selection.wrong_winner(histograms)`.
         threshold: for "outside", > 0, in the unit of the sensitivity.
         level: for "interval", in (0, 1); 0.95 if left out.
         betas: the exponents to choose from, from the first to the second, inside [1, 32].
@@ -227,23 +218,11 @@ def _log_loss(loss: Loss, threshold: float | None, level: float | None) -> Calla
     if loss == "interval":
         prob = arguments.real("level", 0.95 if level is None else level, above=0.0, below=1.0)
         return lambda noise: _log(2.0 * float(noise.isf(0.5 * (1.0 - prob))))
-    return (lambda noise: math.log(noise.std)) if loss == "std" else _log_mean_absolute
+    return lambda noise: math.log(noise.std if loss == "std" else noise.mean_absolute)
 
 
 def _log(number: float) -> float:
     return math.log(number) if number > 0.0 else -math.inf
-
-
-def _log_mean_absolute(noise: Noise) -> float:
-    """E|X| = scale * Gamma(2/beta) / Gamma(1/beta); of a coordinate of spherical noise, the mean length times
-    the mean of a coordinate of a direction.
-    """
-    if isinstance(noise, SphericalGeneralizedGaussian):
-        d = noise.dimension
-        share = gammaln(0.5 * d) - gammaln(0.5 * (d + 1)) - 0.5 * math.log(math.pi)
-        return math.log(noise.radius_moment(1.0)) + float(share)
-    ratio = gammaln(2.0 / noise.beta) - gammaln(1.0 / noise.beta)
-    return math.log(noise.scale) + float(ratio)
 
 
 class NoiseSearch:
@@ -276,6 +255,7 @@ class NoiseSearch:
         self._planned: dict[float, Start | None] = {}
         self._found: dict[float, Start | None] = {}
         self._calibrated: dict[float, AnyCalibrated] = {}
+        self._uncovered: set[float] = set()  # exponents that are planned to need more noise than is covered
 
     def with_loss(
         self, loss: Loss, *, threshold: float | None = None, level: float | None = None
@@ -283,6 +263,7 @@ class NoiseSearch:
         """A search of the same noises by another loss, which knows what this one has found out."""
         other = NoiseSearch(self.problem, loss, threshold=threshold, level=level)
         other._planned, other._found, other._calibrated = self._planned, self._found, self._calibrated
+        other._uncovered = self._uncovered
         return other
 
     def _problem(self, beta: float) -> NoiseProblem:
@@ -302,11 +283,22 @@ class NoiseSearch:
         for classic in classics:
             if self._value(classic) <= self._value(beta) + _TIE:
                 beta = classic
+        self._check_inside(beta)
         best = self.weighed(beta)
         for other in sorted(asked, key=self._value)[:_MOST_VALLEYS]:  # where a certificate is loose
             if self._value(other) + 2.0 * _TIE < best.log_loss:
                 best = min(best, self.weighed(other), key=lambda one: one.log_loss)
         return BestNoise(best.calibrated, best.log_loss, self._value(LAPLACE), self._value(GAUSSIAN))
+
+    def _check_inside(self, beta: float) -> None:
+        """Refuse an exponent that is the best only because others need more noise than is covered."""
+        start, low = self._found.get(beta), math.log(self._problem(beta).axis.low)
+        if (uncovered := self._uncovered) and start is not None and start.log_value < low + _DOUBT:
+            raise ValueError(
+                f"steps must be fewer for the best exponent to be known at {self.problem.target}: some, such "
+                f"as beta={min(uncovered, key=lambda one: abs(one - GAUSSIAN)):.3g}, need more noise than is "
+                "covered; or take a smaller rate, or a larger epsilon or delta"
+            )
 
     def weighed(self, beta: float) -> WeighedNoise:
         """Noise of one exponent, certified, with a scale within about 1e-5 of the least, and its loss.
@@ -361,7 +353,10 @@ class NoiseSearch:
         values = [self._loss_at(beta, plan) for beta, plan in zip(scan, plans, strict=True)]
         least = min(values)
         if not math.isfinite(least):
-            return [scan[values.index(least)]]
+            hopeless = GAUSSIAN if low <= GAUSSIAN <= high else low
+            if self._has_plan:  # more noise is planned than is covered: one question, and its refusal
+                self._calibrated[hopeless] = self._problem(hopeless).least_noise(hopeless)
+            return [hopeless]
         around = [math.inf, *values, math.inf]
         valleys = []
         for number, (beta, value) in enumerate(zip(scan, values, strict=True)):
@@ -383,18 +378,19 @@ class NoiseSearch:
             return None
         axis = self._problem(beta).axis
         if found.log_value < math.log(axis.low) - _DOUBT:
+            self._uncovered.add(beta)
             return None
         return Start(min(found.log_value, math.log(axis.high)), found.slope)
 
     @cached_property
     def _has_plan(self) -> bool:
-        return self.problem.target.epsilon > 0.0 and self.problem.target.delta > 0.0
+        return self.problem.target.delta > 0.0
 
     def _border(self, beta: float) -> Start | None:
         """The precision at which the target is just met, from a few questions near the planned one."""
         start = self._plan(beta)
         if start is None:
-            return self._calibrated_border(beta)
+            return None if beta in self._uncovered else self._calibrated_border(beta)
         problem = self._problem(beta)
         slope, target, axis = start.slope, problem.target, problem.axis
         ends = (math.log(axis.low), math.log(axis.high))
@@ -439,10 +435,11 @@ class NoiseSearch:
         where so little more noise is felt, as by P(|noise| > t) far out.
         """
         start, problem = self._found.get(beta), self._problem(beta)
-        if start is None or self._felt(beta, start) > _CLOSE:
+        if start is None or self._felt(beta, start) > _MOST_FELT:
             return None
         at = start.log_value - _MARGIN
-        for _ in range(_MOST_CERTIFIED if problem.spherical else 1):
+        wide = problem.spherical or problem.target.epsilon == 0.0  # bounds, so that the margin may not do
+        for _ in range(_MOST_CERTIFIED if wide else 1):
             step = problem.step(beta, math.exp(at))
             mechanism = run_of(step, problem.rate, problem.steps, problem.alongside)
             verdict = problem.target.judge(mechanism)

@@ -19,9 +19,16 @@ from ggdp.accounting import epsilon as epsilon_of
 from ggdp.accounting.engines import contour, lattice
 from ggdp.accounting.engines.atoms import Enclosed, grid_above, origin_of, plan_of, span_of
 from ggdp.accounting.engines.cells import CellComposition
-from ggdp.accounting.engines.curve import MOST_EPSILON, crossing
+from ggdp.accounting.engines.curve import MOST_EPSILON, Curve, crossing
 from ggdp.accounting.engines.pairs import Engine, PairComposition
-from ggdp.accounting.engines.tilt import Parts, TiltPlan, planned_epsilon, saddle_for_log_delta
+from ggdp.accounting.engines.tilt import (
+    Parts,
+    Saddle,
+    TiltPlan,
+    planned_epsilon,
+    saddle_for_epsilon,
+    saddle_for_log_delta,
+)
 from ggdp.accounting.profile import checked_delta
 from ggdp.accounting.steps import CellStep, Steps, steps_of
 from ggdp.accounting.vectors.explicit_shifts import one_coordinate
@@ -32,10 +39,13 @@ from ggdp.search import Axis, LogAxis, border
 _JUST_ABOVE = 5e-324
 _PLAN_RESOLUTION = 1e-3
 _ROUGH = 1e-3  # width of bounds whose estimate is good to about 1e-5
+_FEW = 300  # releases, of which a lattice is cheap
+_FINER = (1.0, 0.25, 0.05)  # shares of it that lattices are asked for in turn: far cheaper than all engines
 _COARSEST, _SHARE = 0.02, 0.01  # spacing of a sketch's lattice, over 1 + theta and over a loss's deviation
 _MOST_POINTS = 2**18
+_SENSELESS = 100.0  # of log delta, which is at most 0
 _FAR = 2.0**45  # spacings from zero, beyond which the places of a lattice are not whole numbers
-_CLEARLY_LESS = 0.9  # of the cost of another direction: planned so, a direction is not looked at
+_CLEARLY_LESS = 0.5  # planned at this share of another direction, one is not looked at; plans err by 25%
 
 At = Callable[[float], Mechanism]
 
@@ -100,9 +110,7 @@ class Target:
 
     def by_delta(self, mechanism: Mechanism) -> bool:
         """Whether `judge` compares delta at the target's epsilon."""
-        release = mechanism.mechanism if isinstance(mechanism, PoissonSampled) else mechanism
-        many = isinstance(release, (Composed, SphericalNoise))
-        return self.epsilon == 0.0 or (self.delta > 0.0 and not many)
+        return self.epsilon == 0.0 or (self.delta > 0.0 and _has_closed_form(mechanism))
 
     def achieved(self, mechanism: Mechanism, verdict: Verdict) -> Bounds:
         """Epsilon at the target's delta, of a mechanism judged private.
@@ -120,17 +128,22 @@ class Target:
         return Bounds(min(found.lower, upper), min(found.estimate, upper), upper, found.method, found.ledger)
 
     def planned_excess(self, mechanism: Mechanism) -> float:
-        """About log(epsilon / target), by the saddle-point method; good for a start, never a bound."""
+        """About log(epsilon / target), or of delta where epsilon is 0, by the saddle-point method; good for a
+        start, never a bound.
+        """
         steps = steps_of(_as_poisson(mechanism), self.adjacency)
         if cells := _cells_alone(steps):
             return self._sketched_excess(cells, steps.directions)
         plan = one_coordinate(steps)  # of a vector no worst shift may be known
         log_delta = math.log(self.delta)
+        if self.epsilon == 0.0:
+            saddles = [saddle_for_epsilon(TiltPlan.of(parts), 0.0) for parts in plan.pairs()]
+            return max(saddle.log_delta for saddle in saddles) - log_delta
         epsilons = [planned_epsilon(parts, log_delta) for parts in plan.pairs()]
         return _log_ratio(max(epsilons), self.epsilon)
 
     def estimated_excess(self, mechanism: Mechanism) -> float:
-        """log(epsilon / target) to about 1e-5, never a bound; for a positive epsilon and delta.
+        """log(epsilon / target), or of delta where epsilon is 0, to about 1e-5, never a bound; for delta > 0.
 
         It takes the estimates of engines that are told to be content with wide bounds, which makes a question
         about few releases some ten times cheaper. Where no pair is known to dominate a release, the certified
@@ -143,6 +156,8 @@ class Target:
             whole = mechanism if isinstance(mechanism, Composed) else Composed(mechanism)
             return self.judge(whole).at_most
         log_delta = math.log(self.delta)
+        if self.epsilon == 0.0:
+            return max(_estimated_log_delta(parts) for parts in steps.pairs()) - log_delta
         planned = sorted(
             ((planned_epsilon(parts, log_delta), parts) for parts in steps.pairs()),
             key=lambda one: one[0],
@@ -156,16 +171,19 @@ class Target:
 
     def _sketched_excess(self, cells: list[CellStep], directions: tuple[Adjacency, ...]) -> float:
         """log(epsilon / target) of custom releases alone, from sketches of their losses."""
-        log_delta, worst = math.log(self.delta), 0.0
+        log_delta, worst = math.log(self.delta), -math.inf
         for direction in directions:
             try:
                 parts = [step.enclosed(direction, sketched=True) for step in cells]
-                worst = max(worst, _sketched_epsilon(parts, log_delta))
+                if self.epsilon == 0.0:
+                    worst = max(worst, _sketched_log_delta(parts) - log_delta)
+                else:
+                    worst = max(worst, _log_ratio(_sketched_epsilon(parts, log_delta), self.epsilon))
             except (EpsilonTooLargeError, CannotCertifyError):
                 return math.inf
             if all(step.rate == 1.0 for step in cells):
                 break  # both directions cost the same where no record is sampled, or nearly so
-        return _log_ratio(worst, self.epsilon)
+        return worst
 
     def _judge_delta(self, mechanism: Mechanism) -> Verdict:
         try:
@@ -242,7 +260,7 @@ def solve(axis: Axis, at: At, target: Target, start: Start | None = None) -> Sol
 def _start(axis: Axis, at: At, target: Target) -> Start | None:
     """Where to start; None where questions are cheap and no plan is needed."""
     low, high = axis.value(axis.least), axis.value(axis.most)
-    if target.delta == 0.0 or (target.by_delta(at(low)) and target.by_delta(at(high))):
+    if target.delta == 0.0 or (_has_closed_form(at(low)) and _has_closed_form(at(high))):
         return None
     return planned_start(axis, at, target)
 
@@ -258,6 +276,35 @@ def planned_start(axis: Axis, at: At, target: Target) -> Start:
     return Start(found.log_value, found.slope)
 
 
+def _has_closed_form(mechanism: Mechanism) -> bool:
+    """Whether delta is a closed form: of one release, alone or sampled."""
+    release = mechanism.mechanism if isinstance(mechanism, PoissonSampled) else mechanism
+    return not isinstance(release, (Composed, SphericalNoise))
+
+
+def _estimated_log_delta(parts: Parts) -> float:
+    """Log delta at epsilon = 0, the total variation, as `_estimated_epsilon`."""
+    if sum(times for _, times in parts) > 1:
+        plan = TiltPlan.of(parts)
+        saddle = saddle_for_epsilon(plan, 0.0)
+        for engine in _cheap_engines(parts, _ROUGH):
+            try:
+                found = engine(parts, plan, saddle).log_delta(0.0)
+            except ArithmeticError:
+                continue
+            if found.upper - found.lower <= _ROUGH:
+                return found.estimate
+    return math.log(max(PairComposition(parts).delta(0.0).estimate, _JUST_ABOVE))
+
+
+def _cheap_engines(parts: Parts, wide: float) -> list[Engine]:
+    """The contour and a few lattices, the finest last; some width in log delta is enough."""
+    engines: list[Engine] = [partial(lattice.build, tolerance=share * wide) for share in _FINER]
+    releases = sum(times for _, times in parts)
+    may_oscillate = any(pair.rate < 1.0 for pair, _ in parts) and releases <= _FEW  # fails slowly
+    return [*engines, contour.draw] if may_oscillate else [contour.draw, *engines]
+
+
 def _estimated_epsilon(parts: Parts, log_delta: float) -> float:
     """Epsilon at log delta to about 1e-5, uncertified: the contour, else a coarse grid, else all engines."""
     if sum(times for _, times in parts) > 1:
@@ -265,8 +312,7 @@ def _estimated_epsilon(parts: Parts, log_delta: float) -> float:
         saddle = saddle_for_log_delta(plan, log_delta)
         wide = _ROUGH * max(saddle.theta * saddle.epsilon, 1e-2)
         reach = 2.0 * saddle.deviation
-        engines: tuple[Engine, ...] = (contour.draw, partial(lattice.build, tolerance=wide))
-        for engine in engines:
+        for engine in _cheap_engines(parts, wide):
             try:
                 found = crossing(engine(parts, plan, saddle), log_delta, saddle.epsilon, reach)
             except ArithmeticError:
@@ -294,28 +340,46 @@ def _cells_alone(steps: Steps) -> list[CellStep]:
     return [] if steps.noisy or steps.charge > 0.0 or len(found) < len(steps.custom) else found
 
 
+def _sketched_log_delta(parts: list[Enclosed]) -> float:
+    """Log delta of custom releases at epsilon = 0, as `_sketched_epsilon`."""
+    if sum(part.times for part in parts) > 1:
+        plan = plan_of(parts, ())
+        if (curve := _sketched_curve(parts, plan, saddle_for_epsilon(plan, 0.0))) is not None:
+            return curve.log_delta(0.0).estimate
+    return math.log(max(CellComposition(parts, ()).delta(0.0).estimate, _JUST_ABOVE))
+
+
 def _sketched_epsilon(parts: list[Enclosed], log_delta: float) -> float:
     """Epsilon of custom releases to about 1e-4, uncertified: one lattice of the upper atoms."""
     if sum(part.times for part in parts) == 1:
         return CellComposition(parts, ()).epsilon(log_delta).estimate
     plan = plan_of(parts, ())
     saddle = saddle_for_log_delta(plan, log_delta)
+    curve = _sketched_curve(parts, plan, saddle)
+    if curve is None:
+        return saddle.epsilon
+    return max(crossing(curve, log_delta, saddle.epsilon, 2.0 * saddle.deviation).estimate, 0.0)
+
+
+def _sketched_curve(parts: list[Enclosed], plan: TiltPlan, saddle: Saddle) -> Curve | None:
+    """One lattice; None for losses so large that they are far from any target, where the saddle will do."""
     if not saddle.deviation > 0.0:
         raise CannotCertifyError("the losses are too small or too large for a sketch")
+    if saddle.log_delta > _SENSELESS:
+        return None
     window = lattice.window_of(plan, saddle)
     each = saddle.deviation / math.sqrt(sum(part.times for part in parts))
     spacing = max(min(_COARSEST / (saddle.theta + 1.0), _SHARE * each), 1.5 * window / _MOST_POINTS)
     spans = [span_of(part, saddle) for part in parts]
     farthest = max(part.times * max(map(abs, span)) for part, span in zip(parts, spans, strict=True))
     if any(high - low > _MOST_POINTS * spacing for low, high in spans) or farthest > _FAR * spacing:
-        return saddle.epsilon  # losses so large are far from any target: a rough answer will do
+        return None
     laws = [
         (grid_above(part.above, spacing, *span, origin_of(part)), part.times)
         for part, span in zip(parts, spans, strict=True)
     ]
     size = 1 << max(6, math.ceil(math.log2(1.5 * window / spacing)))
-    curve = lattice.compose(laws, saddle, size, spacing)
-    return max(crossing(curve, log_delta, saddle.epsilon, 2.0 * saddle.deviation).estimate, 0.0)
+    return lattice.compose(laws, saddle, size, spacing)
 
 
 def _log_ratio(cost: float, budget: float) -> float:

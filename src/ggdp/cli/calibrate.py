@@ -78,10 +78,7 @@ def calibrate(
                 f"{option} must not be given with --for {unknown}, which finds it, got {value:g}"
             )
 
-    if sampling is not None and unknown is not Unknown.SCALE:
-        raise ValueError(
-            f"--sampling must not be given with --for {unknown}, got {sampling}; take --for scale"
-        )
+    drawn = cast(Sampling | None, sampling)
 
     def found_at(one: float) -> Calibrated:
         run: dict[str, Any] = {
@@ -92,10 +89,10 @@ def calibrate(
             "norm": norm,
             "dimension": dimension,
             "adjacency": adjacency,
+            "sampling": drawn,
         }
         if unknown is Unknown.SCALE:
-            drawn = cast(Sampling | None, sampling)
-            found: Calibrated = calibrate_scale(**run, rate=rate or 1.0, steps=steps or 1, sampling=drawn)
+            found: Calibrated = calibrate_scale(**run, rate=rate or 1.0, steps=steps or 1)
             return found
         run["scale"] = options.noise_from(one, scale, noise_multiplier, std, sensitivity).scale
         if unknown is Unknown.STEPS:
@@ -120,7 +117,11 @@ def _row(record: dict[str, Any]) -> dict[str, str]:
         "scale": output.rounded_up(record["scale"]),
         "noise\nmultiplier": output.rounded_up(record["noise_multiplier"]),
         "std": output.rounded_up(record["std"], 6),
-        "rate": output.rounded_down(record["rate"]),
+        **(
+            {"batches": record["sampling"]}
+            if "sampling" in record
+            else {"rate": output.rounded_down(record["rate"])}
+        ),
         "steps": str(record["steps"]),
         "epsilon <=": bound_cells("epsilon", record["epsilon"])["epsilon <="],
     }

@@ -10,7 +10,7 @@ import typer
 
 from ggdp.calibration import BestNoise, NoiseSearch, WeighedNoise
 from ggdp.calibration.calibrate import NoiseProblem
-from ggdp.calibration.choice import LossName, suits_spherical
+from ggdp.calibration.choice import Loss, LossName, suits_spherical
 from ggdp.calibration.target import Target
 from ggdp.cli import options, output
 from ggdp.errors import CannotCertifyError
@@ -26,6 +26,7 @@ class LossChoice(StrEnum):
     MEAN_ABSOLUTE = "mean-absolute"
     OUTSIDE = "outside"
     INTERVAL = "interval"
+    WRONG_WINNER = "wrong-winner"
 
 
 class NoiseChoice(StrEnum):
@@ -68,19 +69,28 @@ Level = Annotated[
 
 def choose(
     epsilon: options.Epsilon,
-    delta: options.Delta,
+    delta: options.DeltaOrZero,
     steps: Steps = None,
     loss: Annotated[
         LossChoice,
         typer.Option(
             "--loss",
             help="What is to be small: the standard deviation of the noise; the mean of |noise|; the chance "
-            "that |noise| exceeds --threshold; or the width of the interval that holds the noise with "
-            "probability --level.",
+            "that |noise| exceeds --threshold; the width of the interval that holds the noise with "
+            "probability --level; or the chance that a wrong class wins the noisy --votes.",
         ),
     ] = LossChoice.STD,
     threshold: Thresholds = None,
     level: Level = None,
+    votes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--votes",
+            help="With --loss wrong-winner: the counts of a vote, such as 60,40; give it again for several. "
+            "The answer depends on them: use public or made-up ones.",
+            metavar="COUNTS",
+        ),
+    ] = None,
     rate: options.Rate = 1.0,
     sensitivity: options.Sensitivity = 1.0,
     norm: options.Norm = None,
@@ -121,18 +131,20 @@ def choose(
     output.need("matplotlib" if plot else None)
     betas = [float(beta) for beta in np.linspace(from_beta, to_beta, points)]
     far: list[float | None] = [*threshold] if threshold else [None]
-    name_of_loss = cast(LossName, str(loss))
+    hurts = _loss_of(loss, votes)
+    is_vote = loss is LossChoice.WRONG_WINNER
+    shift = ((1.0, 1), (-1.0, 1)) if is_vote and adjacency is Adjacency.REPLACE else None
     counts, target = steps or [1], Target(epsilon, delta, adjacency)
     columns: dict[str, _Column] = {}
     fits = False
     with output.progress(len(counts) * (points + len(far))) as tell:
         for count in counts:
-            problem = NoiseProblem(target, rate, count, sensitivity, norm, dimension)
-            fits = suits_spherical(problem, name_of_loss) if noise is None else noise == NoiseChoice.SPHERICAL
+            problem = NoiseProblem(target, rate, count, sensitivity, norm, dimension, shift)
+            fits = suits_spherical(problem, hurts) if noise is None else noise == NoiseChoice.SPHERICAL
             problem = replace(problem, spherical=fits)
             search = NoiseSearch(problem)
             for limit in far:
-                search = search.with_loss(name_of_loss, threshold=limit, level=level)
+                search = search.with_loss(hurts, threshold=limit, level=level)
                 tell(f"the best of {count} steps")
                 best, tried = search.best(_SEARCHED), []
                 for beta in betas:
@@ -176,7 +188,27 @@ _TITLES = {
     "mean-absolute": "E|noise|",
     "outside": "P(|noise| > t)",
     "interval": "Width of the interval",
+    "wrong-winner": "Chance of a wrong winner",
 }
+
+
+def _loss_of(loss: LossChoice, votes: list[str] | None) -> Loss:
+    """The loss as `best_noise` takes it."""
+    if loss is not LossChoice.WRONG_WINNER:
+        if votes:
+            raise ValueError(f"--votes must be left out except with --loss wrong-winner, got {votes[0]!r}")
+        return cast(LossName, str(loss))
+    if not votes:
+        raise ValueError("--votes must be given with --loss wrong-winner: counts such as 60,40")
+    from ggdp.selection import wrong_winner
+
+    try:
+        histograms = [[float(count) for count in vote.split(",")] for vote in votes]
+    except ValueError:
+        raise ValueError(f"--votes must be counts such as 60,40, got {' '.join(votes)!r}") from None
+    if len({len(histogram) for histogram in histograms}) > 1:
+        raise ValueError("--votes must all have the same number of counts")
+    return wrong_winner(histograms)
 
 
 def _weighed(search: NoiseSearch, beta: float) -> WeighedNoise | None:

@@ -15,12 +15,12 @@ from ggdp.reporting.records import curve_record, record_of
 
 
 def _delta(option: str, help_text: str) -> Any:
-    parser = options.number(option, least=1e-100, most=0.5)
+    parser = options.number(option, least=1e-100, below=1.0)
     return typer.Option(option, help=help_text, parser=parser, metavar="NUMBER")
 
 
-LeastDelta = Annotated[float, _delta("--from-delta", "Smallest delta, in [1e-100, 0.5].")]
-MostDelta = Annotated[float, _delta("--to-delta", "Largest delta, in [1e-100, 0.5].")]
+LeastDelta = Annotated[float, _delta("--from-delta", "Smallest delta, in [1e-100, 1).")]
+MostDelta = Annotated[float, _delta("--to-delta", "Largest delta, in [1e-100, 1).")]
 Points = Annotated[
     int,
     typer.Option(

@@ -29,6 +29,7 @@ from ggdp.selection import (
     read_labels,
     read_votes,
 )
+from ggdp.selection.data_dependent import CAVEAT
 
 Source = Annotated[Path, typer.Argument(help="Votes, [queries, classes]: npz, npy or csv.", metavar="VOTES")]
 Threshold = Annotated[
@@ -94,7 +95,7 @@ def pate(
     votes: Source,
     beta: options.Beta,
     epsilon: options.Epsilon,
-    delta: options.Delta,
+    delta: options.DeltaOrZero,
     threshold: Threshold = None,
     noise_ratio: Ratio = THRESHOLD_NOISE_RATIO,
     queries: Queries = None,
@@ -174,7 +175,9 @@ def _result(
     utility = float(np.mean(hardmax_utility(votes.counts, aggregator.noise)))
     tell("accounting")
     achieved = labelling.epsilon(delta=asked["delta"])
-    on_these_votes = labelling.data_dependent_epsilon(votes, delta=asked["delta"])
+    on_these_votes = None  # at delta = 0 there is none
+    if asked["delta"] > 0.0:
+        on_these_votes = labelling.data_dependent_epsilon(votes, delta=asked["delta"])
     return {
         "epsilon": bounds_record(achieved),
         "delta": asked["delta"],
@@ -194,8 +197,8 @@ def _result(
         "seeded": seeded,
         "caveats": [SEED_CAVEAT] if seeded else [],
         "private": {
-            "data_dependent_epsilon": on_these_votes.value,
-            "caveat": on_these_votes.caveat,
+            "data_dependent_epsilon": None if on_these_votes is None else on_these_votes.value,
+            "caveat": CAVEAT,
             "expected_utility": utility,
             "accuracy": None if truth is None or not labelling.num_answered else labelling.accuracy(truth),
         },

@@ -54,7 +54,7 @@ def risk(
     adjacency: options.AdjacencyChoice = Adjacency.ADD_REMOVE,
     false_positive_rate: FalsePositiveRates = [0.001, 0.01, 0.1],  # noqa: B006 (typer reads the default)
     prior: Prior = 0.5,
-    delta: options.Delta = 1e-6,
+    delta: options.DeltaOrZero = 1e-6,
     plot: options.Plot = None,
     json: options.Json = False,
 ) -> None:

@@ -57,16 +57,16 @@ class DiscreteGeneralizedGaussian:
     def weight(self, k: ArrayLike) -> Floats:
         """exp(-(|k|/scale)^beta), which is Z times the probability."""
         with np.errstate(under="ignore"):
-            return np.exp(-power_of_ratio(np.abs(np.asarray(k, dtype=np.float64)), self.scale, self.beta))[()]
+            return np.exp(-power_of_ratio(np.abs(arguments.array("k", k)), self.scale, self.beta))[()]
 
     def pmf(self, k: ArrayLike) -> Floats:
         """P(X = k)."""
-        k = np.asarray(k, dtype=np.float64)
+        k = arguments.array("k", k)
         return np.where(k == np.floor(k), self.weight(k) / self.normaliser, 0.0)[()]
 
     def logpmf(self, k: ArrayLike) -> Floats:
         """log P(X = k); does not underflow."""
-        k = np.asarray(k, dtype=np.float64)
+        k = arguments.array("k", k)
         power = power_of_ratio(np.abs(k), self.scale, self.beta)
         return np.where(k == np.floor(k), -power - math.log(self.normaliser), -math.inf)[()]
 
@@ -77,13 +77,13 @@ class DiscreteGeneralizedGaussian:
 
     def sf(self, k: ArrayLike) -> Floats:
         """P(X > k)."""
-        k = np.floor(np.asarray(k, dtype=np.float64))
+        k = np.floor(arguments.array("k", k))
         above = self._sum_from(np.where(k < 0.0, -k, k + 1.0)) / self.normaliser
         return np.where(k < 0.0, 1.0 - above, above)[()]
 
     def cdf(self, k: ArrayLike) -> Floats:
         """P(X <= k)."""
-        return self.sf(-np.floor(np.asarray(k, dtype=np.float64)) - 1.0)
+        return self.sf(-np.floor(arguments.array("k", k)) - 1.0)
 
     @property
     def normaliser(self) -> float:

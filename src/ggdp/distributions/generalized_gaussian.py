@@ -114,23 +114,23 @@ class GeneralizedGaussian:
 
     def sf(self, x: ArrayLike) -> Floats:
         """P(X > x)."""
-        x = np.asarray(x, dtype=np.float64)
+        x = arguments.array("x", x)
         one_side = 0.5 * self.tail_weight(np.abs(x))
         return np.where(x < 0.0, 1.0 - one_side, one_side)[()]
 
     def cdf(self, x: ArrayLike) -> Floats:
         """P(X <= x)."""
-        return self.sf(np.negative(np.asarray(x, dtype=np.float64)))
+        return self.sf(np.negative(arguments.array("x", x)))
 
     def logsf(self, x: ArrayLike) -> Floats:
         """Log P(X > x); does not underflow."""
-        x = np.asarray(x, dtype=np.float64)
+        x = arguments.array("x", x)
         log_one_side = self._log_tail_weight(np.abs(x)) - math.log(2.0)
         return np.where(x < 0.0, np.log1p(-np.exp(log_one_side)), log_one_side)[()]
 
     def logcdf(self, x: ArrayLike) -> Floats:
         """Log P(X <= x); does not underflow."""
-        return self.logsf(np.negative(np.asarray(x, dtype=np.float64)))
+        return self.logsf(np.negative(arguments.array("x", x)))
 
     # Quantiles.
 
@@ -183,6 +183,11 @@ class GeneralizedGaussian:
         return self.std**2
 
     @property
+    def mean_absolute(self) -> float:
+        """E|X| = scale Gamma(2/beta) / Gamma(1/beta)."""
+        return float(self.scale * gamma(2.0 / self.beta) / gamma(1.0 / self.beta))
+
+    @property
     def kurtosis(self) -> float:
         """E X^4 / variance^2 = Gamma(5/beta) Gamma(1/beta) / Gamma(3/beta)^2: Laplace 6, Gaussian 3."""
         return float(gamma(5.0 / self.beta) * gamma(1.0 / self.beta) / gamma(3.0 / self.beta) ** 2)
@@ -220,7 +225,7 @@ class GeneralizedGaussian:
         return float(2.0 * self.scale * gamma(1.0 + 1.0 / self.beta))
 
     def _exponent(self, x: ArrayLike) -> Floats:
-        return power_of_ratio(np.abs(np.asarray(x, dtype=np.float64)), self.scale, self.beta)
+        return power_of_ratio(np.abs(arguments.array("x", x)), self.scale, self.beta)
 
     def _log_tail_weight(self, distance: Floats) -> Floats:
         return self._log_tail_weight_at_ratio(distance / self.scale, self._exponent(distance))

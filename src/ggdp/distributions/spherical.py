@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spherical noise on R^d, density proportional to exp(-(|x|_2/scale)^beta)."""
+"""Spherical noise on R^d, density proportional to |x|_2^power exp(-(|x|_2/scale)^beta)."""
 
 import math
 from collections.abc import Callable
@@ -25,15 +25,18 @@ _TRIES = 1.2  # proposals per draw of a Gamma law: more than 95 in 100 are taken
 class SphericalGeneralizedGaussian:
     """Noise on R^dimension whose density depends on the Euclidean length |x| alone.
 
-    The density is exp(-(|x|/scale)^beta) / Z. The length and the direction are independent: (|x|/scale)^beta
-    has a Gamma law of shape dimension/beta, and the direction is uniform on the sphere. beta = 2 is the
-    Gaussian with standard deviation scale/sqrt(2) on every coordinate; for any other beta the coordinates are
-    uncorrelated, not independent. In dimension 1 it is `GeneralizedGaussian`.
+    The density is (|x|/scale)^power exp(-(|x|/scale)^beta) / Z. The length and the direction are independent:
+    (|x|/scale)^beta has a Gamma law of shape (dimension + power)/beta, and the direction is uniform on the
+    sphere. With power = 0, beta = 2 is the Gaussian with standard deviation scale/sqrt(2) on every
+    coordinate; for any other beta the coordinates are uncorrelated, not independent. In dimension 1 and with
+    power = 0 it is `GeneralizedGaussian`. The privacy of a positive power is not known
+    (docs/spherical-noise.md).
 
     Args:
         beta: The exponent, in [1, 64].
         scale: The length at which the density has fallen by a factor e, in [1e-100, 1e100].
         dimension: In [1, 10^6].
+        power: Of the length, in (-dimension, 10^6].
 
     >>> noise = SphericalGeneralizedGaussian(beta=1.0, scale=2.0, dimension=3)
     >>> noise.mean_square  # scale^2 d (d + 1) for beta = 1
@@ -45,22 +48,25 @@ class SphericalGeneralizedGaussian:
     beta: float
     scale: float
     dimension: int
+    power: float = 0.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "beta", BETA.check(self.beta))
         object.__setattr__(self, "scale", SCALE.check(self.scale))
         dimension = arguments.whole("dimension", self.dimension, most=MOST_DIMENSION)
         object.__setattr__(self, "dimension", dimension)
+        power = arguments.real("power", self.power, above=-float(dimension), most=float(MOST_DIMENSION))
+        object.__setattr__(self, "power", power)
 
     @classmethod
-    def from_std(cls, beta: float, std: float, dimension: int) -> Self:
+    def from_std(cls, beta: float, std: float, dimension: int, power: float = 0.0) -> Self:
         """The member of the family with this standard deviation on every coordinate."""
-        unit = cls(beta, 1.0, dimension)
-        return cls(beta, arguments.real("std", std, above=0.0) / unit.std, dimension)
+        unit = cls(beta, 1.0, dimension, power)
+        return cls(beta, arguments.real("std", std, above=0.0) / unit.std, dimension, power)
 
     def logpdf(self, x: ArrayLike) -> Floats:
         """The logarithm of the density at points x, whose last axis has length `dimension`."""
-        points = np.asarray(x, dtype=np.float64)
+        points = arguments.array("x", x)
         if points.ndim == 0 or points.shape[-1] != self.dimension:
             raise ValueError(
                 f"x must have a last axis of length {self.dimension}, the dimension, got shape {points.shape}"
@@ -68,7 +74,11 @@ class SphericalGeneralizedGaussian:
         size = np.max(np.abs(points), axis=-1, keepdims=True)
         unit = np.where(size > 0.0, size, 1.0)
         length = unit[..., 0] * np.sqrt(np.sum((points / unit) ** 2, axis=-1))
-        return (-power_of_ratio(length, self.scale, self.beta) - self._log_normaliser)[()]
+        log_density = -power_of_ratio(length, self.scale, self.beta) - self._log_normaliser
+        if self.power != 0.0:
+            with np.errstate(divide="ignore"):
+                log_density = log_density + self.power * (np.log(length) - math.log(self.scale))
+        return log_density[()]
 
     def radius_sf(self, t: ArrayLike) -> Floats:
         """P(|X| > t) for t >= 0, to the accuracy of SciPy's incomplete gamma function."""
@@ -81,15 +91,17 @@ class SphericalGeneralizedGaussian:
         return np.asarray(self.scale * gammainccinv(self._shape, probs) ** (1.0 / self.beta))[()]
 
     def radius_moment(self, order: float) -> float:
-        """E |X|^order = scale^order Gamma((d + order)/beta) / Gamma(d/beta), for order > -d."""
-        order = arguments.real("order", order, above=-float(self.dimension))
+        """E |X|^order = scale^order Gamma((d + order)/beta) / Gamma(d/beta) for order > -d, where d is the
+        dimension plus the power.
+        """
+        order = arguments.real("order", order, above=-self._degree)
         return float(self.scale**order * math.exp(_log_gamma_ratio(self._shape, order / self.beta)))
 
     @property
     def mean_square(self) -> float:
-        """E |X|^2, the mean square error of a release: beta = 1 gives scale^2 d (d + 1)."""
+        """E |X|^2, the mean square error of a release: beta = 1 and power = 0 give scale^2 d (d + 1)."""
         if self.beta in (1.0, 2.0):
-            d = self.dimension
+            d = self._degree
             return self.scale**2 * (d * (d + 1.0) if self.beta == 1.0 else d / 2.0)
         return self.radius_moment(2.0)
 
@@ -97,6 +109,13 @@ class SphericalGeneralizedGaussian:
     def std(self) -> float:
         """Standard deviation of every coordinate."""
         return math.sqrt(self.mean_square / self.dimension)
+
+    @property
+    def mean_absolute(self) -> float:
+        """E|X_1|, of every coordinate: the mean length times the mean of |u_1| for a uniform direction u."""
+        d = self.dimension
+        share = gammaln(0.5 * d) - gammaln(0.5 * (d + 1)) if d < 1000 else -_log_gamma_ratio(0.5 * d, 0.5)
+        return self.radius_moment(1.0) * math.exp(share) / math.sqrt(math.pi)
 
     def sample(self, shape: int | tuple[int, ...], *, rng: Rng) -> NDArray[np.float64]:
         """Independent vectors, an array of the given shape with one axis more, of length `dimension`.
@@ -127,7 +146,7 @@ class SphericalGeneralizedGaussian:
         return self.sample((), rng=rng).reshape(shape)
 
     def radii(self, count: int, normals: Draws, log_uniforms: Draws) -> NDArray[np.float64]:
-        """Lengths: the beta-th root of Gamma draws of shape d/beta, times the scale.
+        """Lengths: the beta-th root of Gamma draws of shape (dimension + power)/beta, times the scale.
 
         A Gamma law of shape a is that of shape a + 1 times U^(1/a), which avoids shapes below 1. `normals`
         and `log_uniforms` give so many standard normal numbers and logarithms of uniform ones.
@@ -135,15 +154,20 @@ class SphericalGeneralizedGaussian:
         boosted = self._shape < 1.0
         drawn = _gamma_draws(self._shape + boosted, count, normals, log_uniforms)
         length = self.scale * drawn ** (1.0 / self.beta)
-        return length * np.exp(log_uniforms(count) / self.dimension) if boosted else length
+        return length * np.exp(log_uniforms(count) / self._degree) if boosted else length
+
+    @property
+    def _degree(self) -> float:
+        """The radius has a density proportional to r^(this - 1) exp(-(r/scale)^beta)."""
+        return self.dimension + self.power
 
     @property
     def _shape(self) -> float:
-        return self.dimension / self.beta
+        return self._degree / self.beta
 
     @property
     def _log_normaliser(self) -> float:
-        """log of 2 pi^(d/2) / Gamma(d/2) * scale^d Gamma(d/beta) / beta."""
+        """log of 2 pi^(d/2) / Gamma(d/2) * scale^d Gamma((d + power)/beta) / beta."""
         d = self.dimension
         sphere = math.log(2.0) + 0.5 * d * math.log(math.pi) - float(gammaln(0.5 * d))
         return sphere + d * math.log(self.scale) + float(gammaln(self._shape)) - math.log(self.beta)

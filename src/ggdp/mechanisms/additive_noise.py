@@ -9,7 +9,7 @@ from typing import Any, Self, cast
 import numpy as np
 
 from ggdp import arguments
-from ggdp.distributions import GeneralizedGaussian, exact_sampler
+from ggdp.distributions import GeneralizedGaussian, SphericalGeneralizedGaussian, exact_sampler
 from ggdp.mechanisms.custom import PlainData
 from ggdp.mechanisms.grid_noise import power_of_two
 
@@ -72,6 +72,9 @@ class AdditiveNoise(PlainData):
 
     It is a description and holds no data. `epsilon` and `account` say what it costs, `release` runs it.
 
+    Given `SphericalGeneralizedGaussian` noise, which is one draw for the whole vector, it makes a
+    `SphericalNoise`.
+
     Attributes:
         noise: the law of the noise on every number.
         sensitivity: the largest change of f, measured in `norm`, when one record is added or removed.
@@ -105,9 +108,36 @@ class AdditiveNoise(PlainData):
     shift: Shift | None = None
     grid: float | None = None
 
+    def __new__(
+        cls,
+        noise: GeneralizedGaussian | SphericalGeneralizedGaussian,
+        sensitivity: float = 1.0,
+        norm: float | str | None = None,
+        dimension: int | float = 1,
+        shift: Shift | None = None,
+        grid: float | None = None,
+    ) -> Any:
+        """A description of noise on every number, or of noise on the whole vector."""
+        if not isinstance(noise, SphericalGeneralizedGaussian):
+            return super().__new__(cls)
+        from ggdp.mechanisms.spherical_noise import SphericalNoise
+
+        if dimension not in (1, noise.dimension):
+            hint = f"dimension must be {noise.dimension}, that of the noise, or be left out"
+            raise ValueError(f"{hint}, got {dimension!r}")
+        for name, value in (("shift", shift), ("grid", grid)):
+            if value is not None:
+                raise ValueError(
+                    f"{name} must be left out for spherical noise, got {value!r}: only the length of a shift "
+                    "matters, and numbers are released without a grid"
+                )
+        return SphericalNoise(noise, sensitivity, cast(float, 2.0 if norm is None else norm))
+
+    def __getnewargs__(self) -> tuple[GeneralizedGaussian]:
+        return (self.noise,)
+
     def __post_init__(self) -> None:
-        hint = "SphericalNoise takes noise that depends on a vector's length alone"
-        arguments.instance("noise", self.noise, GeneralizedGaussian, hint=hint)
+        arguments.instance("noise", self.noise, GeneralizedGaussian)
         sensitivity = arguments.real("sensitivity", self.sensitivity, above=0.0)
         object.__setattr__(self, "sensitivity", sensitivity)
         object.__setattr__(self, "norm", self._checked_norm())

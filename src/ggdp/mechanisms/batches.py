@@ -293,7 +293,12 @@ class Sampling:
         fields: dict[str, Any] = dict(zip(names, self.numbers, strict=True))
         if self.kind == "with-replacement":
             fields["replacement"] = True
-        return made(mechanism, **fields)
+        try:
+            return made(mechanism, **fields)
+        except ValueError as error:
+            if str(error).partition(" ")[0] in names:
+                raise ValueError(f"sampling must have numbers that fit, got {self}: {error}") from None
+            raise
 
 
 _KINDS: dict[str, tuple[type[PoissonSampled] | type[Batched], tuple[str, ...]]] = {

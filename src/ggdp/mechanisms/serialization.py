@@ -104,11 +104,13 @@ def _describe(mechanism: Mechanism) -> dict[str, Any]:
                 "shift": mechanism.shift,
             }
         case SphericalNoise(noise=noise):
+            power = {"power": noise.power} if noise.power != 0.0 else {}
             return {
-                "kind": "spherical-noise",
+                "kind": "spherical-power-noise" if power else "spherical-noise",
                 "beta": noise.beta,
                 "scale": noise.scale,
                 "dimension": noise.dimension,
+                **power,
                 "sensitivity": mechanism.sensitivity,
             }
         case GridNoise(noise=discrete):
@@ -177,10 +179,10 @@ def _build(data: dict[str, Any], levels: int) -> Mechanism:
             _only(data, "weights", "means", "stds", "shift")
             weights, means, stds = (_list(data, name) for name in ("weights", "means", "stds"))
             return GaussianMixtureNoise(weights, means, stds, shift=_field(data, "shift"))
-        case "spherical-noise":
-            _only(data, "beta", "scale", "dimension", "sensitivity")
-            beta, scale, dimension = (_field(data, name) for name in ("beta", "scale", "dimension"))
-            law = SphericalGeneralizedGaussian(beta, scale, dimension)
+        case "spherical-noise" | "spherical-power-noise":
+            names = ("beta", "scale", "dimension", *(("power",) if kind == "spherical-power-noise" else ()))
+            _only(data, *names, "sensitivity")
+            law = SphericalGeneralizedGaussian(*(_field(data, name) for name in names))
             return SphericalNoise(law, _field(data, "sensitivity"))
         case "grid-noise":
             _only(data, "noise", "sensitivity", "grid", "dimension", "on_grid")
@@ -221,6 +223,7 @@ _KINDS = (
     "gaussian-mixture-noise",
     "grid-noise",
     "spherical-noise",
+    "spherical-power-noise",
 )
 
 

@@ -14,7 +14,7 @@ class SphericalNoise(CustomMechanism):
     """Release f(D) + noise, where one record moves the vector f by at most `sensitivity` in the l_2 norm.
 
     Attributes:
-        noise: of the whole vector; its dimension is that of f.
+        noise: of the whole vector; its dimension is that of f, its power lies in [1 - dimension, 0].
         sensitivity: the most one record moves f.
         norm: 2, the only norm that this noise knows.
 
@@ -34,11 +34,14 @@ class SphericalNoise(CustomMechanism):
             SphericalGeneralizedGaussian,
             hint="AdditiveNoise takes noise that is independent on every coordinate",
         )
+        _check_power(self.noise)
         object.__setattr__(self, "sensitivity", arguments.real("sensitivity", self.sensitivity, above=0.0))
-        hint = (
-            "spherical noise depends on the Euclidean length alone; bound the l_2 norm of what a record does"
-        )
-        object.__setattr__(self, "norm", arguments.real("norm", self.norm, least=2.0, most=2.0, hint=hint))
+        if self.norm != 2.0:
+            raise ValueError(
+                f"norm must be 2 for spherical noise, got {self.norm!r}: it depends on the Euclidean length "
+                "alone; bound the l_2 norm of what a record does, or take independent noise"
+            )
+        object.__setattr__(self, "norm", 2.0)
 
     def replaced(self, rate: float) -> "SphericalNoise | SphericalReplacement":
         """What replacing a record costs: twice the distance, if it always takes part."""
@@ -66,3 +69,17 @@ class SphericalReplacement(CustomMechanism):
 
     release: SphericalNoise
     rate: float
+
+
+def _check_power(noise: SphericalGeneralizedGaussian) -> None:
+    """Refuse a power for which it is not known that the longest shift is the worst, or how to bound it."""
+    if noise.power > 0.0:
+        raise ValueError(
+            f"power must be at most 0 to release with spherical noise, got {noise.power:g}: the density then "
+            "falls towards the centre, and a shorter shift can be worse than the longest; take power=0"
+        )
+    if noise.power < 1.0 - noise.dimension:
+        raise ValueError(
+            f"power must be at least 1 - dimension, {1 - noise.dimension}, to release with spherical noise, "
+            f"got {noise.power:g}: no bounds are known for a density so steep at its centre; take power=0"
+        )

@@ -189,6 +189,7 @@ class _Ratios:
     @staticmethod
     def of(known: Known, spacing: float, last: int, raised: bool) -> "_Ratios":
         """The law above, or below, on multiples of the spacing up to the last."""
+        last = min(last, 2**52)  # what lies beyond has the infinite ratio
         every = np.arange(1, min(_EVERY, last) + 1)
         if last > _EVERY:
             count = math.ceil(math.log(last / _EVERY) / _RATIO) + 1

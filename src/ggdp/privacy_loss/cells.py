@@ -22,7 +22,6 @@ import numpy as np
 from ggdp import arguments
 from ggdp.numerics import UNIT_ROUNDOFF, Array
 
-_LARGE = 30.0
 _NO_WEIGHT = 1e-130  # no delta below 1e-100 is asked for
 _TINY, _LARGEST = 1e-280, 600.0  # masses and losses beyond which doubles lose digits
 
@@ -74,13 +73,18 @@ class Cells:
         low = mixed(self.loss_low, rate)
         high = mixed(self.loss_high, rate)
         slack = 8.0 * UNIT_ROUNDOFF
+        cancelled = abs(math.log(rate))  # beyond _LARGEST the loss and log(rate) are added
+        low_size = np.abs(low) + np.where(self.loss_low > _LARGEST, np.abs(self.loss_low) + cancelled, 0.0)
+        high_size = np.abs(high) + np.where(
+            self.loss_high > _LARGEST, np.abs(self.loss_high) + cancelled, 0.0
+        )
         return Cells(
             (keep * self.q_low + rate * self.p_low) * (1.0 - slack),
             (keep * self.q_high + rate * self.p_high) * (1.0 + slack),
             self.q_low,
             self.q_high,
-            low - slack * np.where(np.isfinite(low), np.abs(low), 0.0),
-            high + slack * np.where(np.isfinite(high), np.abs(high), 0.0),
+            low - slack * np.where(np.isfinite(low), low_size, 0.0),
+            high + slack * np.where(np.isfinite(high), high_size, 0.0),
         )
 
     def above(self) -> Atoms:
@@ -207,8 +211,8 @@ def _pruned(atoms: Atoms) -> Atoms:
 def mixed(loss: Array, rate: float) -> Array:
     """log(1 - rate + rate e^loss), also at infinite losses."""
     arguments.real("rate", rate, above=0.0, most=1.0)
-    small = np.log1p(rate * np.expm1(np.minimum(loss, _LARGE)))
-    high = np.maximum(loss, _LARGE)
+    small = np.log1p(rate * np.expm1(np.minimum(loss, _LARGEST)))
+    high = np.maximum(loss, _LARGEST)
     with np.errstate(under="ignore"):
         large = high + np.log(rate + (1.0 - rate) * np.exp(-high))
-    return np.where(loss > _LARGE, large, small)
+    return np.where(loss > _LARGEST, np.maximum(large, small), small)

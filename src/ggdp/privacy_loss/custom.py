@@ -241,7 +241,7 @@ def _(mechanism: SphericalNoise) -> Cells:
     spherical.BETA.check(noise.beta)
     length = spherical.LENGTH.check(mechanism.sensitivity / noise.scale)
     if noise.dimension > 1:
-        return spherical.spherical_cells(noise.beta, noise.dimension, length)
+        return spherical.spherical_cells(noise.beta, noise.dimension, length, -noise.power)
     law = GeneralizedGaussian(noise.beta, 1.0)
     line = Density(law.logpdf, breaks=(0.0,))
     cells = density_cells(line.shifted(length), line, _CELLS)
@@ -259,7 +259,9 @@ def sketch_of(mechanism: CustomMechanism) -> Cells:
         return replaced(sketch_of(mechanism.release), mechanism.rate)
     if isinstance(mechanism, SphericalNoise) and mechanism.noise.dimension > 1:
         noise = mechanism.noise
-        return spherical.sketch(noise.beta, noise.dimension, mechanism.sensitivity / noise.scale)
+        return spherical.sketch(
+            noise.beta, noise.dimension, mechanism.sensitivity / noise.scale, -noise.power
+        )
     return cells_of(mechanism)
 
 

@@ -19,7 +19,9 @@ Parts = tuple[tuple[ShiftPair, int], ...]
 Sizes = tuple[tuple[float, int], ...]
 """Coordinates of a shift in units of the noise's scale, as pairs (size, count)."""
 
-BETA = arguments.Range("beta", least=1.0, most=32.0, typical=(1.0, 4.0))
+BETA = arguments.Range(
+    "beta", least=1.0, most=32.0, typical=(1.0, 4.0), hint="larger ones are sampled, but not accounted for"
+)
 MOST_VECTOR_BETA = 8.0
 """Largest beta of a vector that has no single coordinate's cost: its worst split is tried up to here."""
 NOISE_MULTIPLIER = arguments.Range(

@@ -79,9 +79,9 @@ def tail_ends(
 
     def right(z: Array) -> Array:
         share = pair.share(z, pair.down) if pair.down else np.zeros_like(z)
-        growth = (1.0 + theta) * -np.expm1(power * np.log1p(-pair.up / z))
-        growth = growth + theta * share * np.expm1(power * np.log1p(-pair.down / z))
-        with np.errstate(invalid="ignore", divide="ignore"):
+        with np.errstate(invalid="ignore", divide="ignore"):  # a cut may lie left of the shift
+            growth = (1.0 + theta) * -np.expm1(power * np.log1p(-pair.up / z))
+            growth = growth + theta * share * np.expm1(power * np.log1p(-pair.down / z))
             bound = log_tilted(pair, z, theta) - np.log((1.0 - growth) * pair.beta * z**power)
         return np.where(growth < 1.0, bound, np.inf)
 

@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The privacy loss of spherical noise, as certified cells of two coordinates: docs/spherical-noise.md.
 
-The noise has the density C exp(-|x|^beta) on R^d, d >= 2, in units of its scale; P is the noise moved by a
-vector of length m, Q the noise itself. Let r and s be the distances of an outcome from the centres of Q and
-of P. The loss is L = r^beta - s^beta, and the law of (r, s) is all that matters. In the elliptic coordinates
+The noise has the density C |x|^-c exp(-|x|^beta) on R^d, d >= 2, 0 <= c <= d - 1, in units of its scale; P is
+the noise moved by a vector of length m, Q the noise itself. Let r and s be the distances of an outcome from
+the centres of Q and of P. The loss is L = r^beta - s^beta + c log(r/s), and the law of (r, s) is all that
+matters. In the elliptic coordinates
 
     r = m/2 (cosh xi + sin phi),    s = m/2 (cosh xi - sin phi),    xi >= 0,  |phi| <= pi/2,
 
 Q has the density F(xi, phi), proportional to
 
-    (sinh xi cos phi)^(d-2) (sinh^2 xi + cos^2 phi) exp(-r^beta),
+    (sinh xi cos phi)^(d-2) (sinh^2 xi + cos^2 phi) r^-c exp(-r^beta),
 
 and P has F(xi, -phi). The plane of coordinates is cut into rectangles. On each of them
 
-- the loss is monotone in either coordinate, so that its corners bound it;
+- either part of the loss is monotone in both coordinates, so that its corners bound it;
 - the mass is that of a Gauss-Legendre rule, two or four nodes along xi and two along phi, with an error that
   is proved: F is analytic around the rectangle's centre, and bounded on a polydisc there by its logarithm's
   Taylor polynomial of first order and bounds on the second derivatives, so that Cauchy's estimate bounds all
@@ -53,6 +54,8 @@ _GROUPS = 2000  # groups of rectangles for a loss that grows by its typical size
 _ENOUGH = 1 << 20  # rectangles in one half of the angles
 _KINDS = 6  # of groups: narrow rectangles are kept apart from wide ones, which are rare
 _BLOCK = 1 << 18  # rectangles that are treated at once
+_AT_POLE = 1e-8  # of 1 - sin phi / cosh xi: nearer to a pole the loss counts as infinite
+_AT_POLES = 1e-16  # probability of losses that count as infinite for their sake
 _KEPT = 1e-120  # more than lies outside of the grid
 _NEGLIGIBLE = 1e-290  # masses below, of the largest one, may have lost digits to underflow
 _SKETCH = ((64, 400), (160, 300))  # nodes along xi and along one half of the angles, for estimates alone
@@ -61,11 +64,12 @@ _RULES = {n: np.polynomial.legendre.leggauss(n) for n in (2, 4)}
 
 @dataclass(frozen=True)
 class _Pair:
-    """Noise of exponent beta on R^dimension moved by `length` scales."""
+    """Noise of exponent beta on R^dimension moved by `length` scales, its density times |x|^-pole."""
 
     beta: float
     dimension: int
     length: float
+    pole: float = 0.0
 
     @property
     def nodes(self) -> int:
@@ -75,7 +79,7 @@ class _Pair:
     @property
     def shape(self) -> float:
         """r^beta has a Gamma law of this shape."""
-        return self.dimension / self.beta
+        return (self.dimension - self.pole) / self.beta
 
 
 @dataclass(frozen=True)
@@ -88,9 +92,9 @@ class _Grid:
     outside: float  # bounds the probability, under P and under Q, of what is not covered
 
 
-def spherical_cells(beta: float, dimension: int, length: float) -> Cells:
-    """Cells of noise with density proportional to exp(-|x|^beta) moved by `length`, in dimension >= 2."""
-    pair = _Pair(beta, dimension, length)
+def spherical_cells(beta: float, dimension: int, length: float, pole: float = 0.0) -> Cells:
+    """Cells of noise with density proportional to |x|^-pole exp(-|x|^beta) moved by `length`, d >= 2."""
+    pair = _Pair(beta, dimension, length, pole)
     _check_loss(pair)
     grid = _grid(pair)
     peak = _peak(pair, grid)
@@ -107,7 +111,9 @@ def spherical_cells(beta: float, dimension: int, length: float) -> Cells:
         smallest, largest = _losses(pair, grid.centre, steps, grid.angles)
         place = per_size * np.arcsinh(0.5 * (smallest + largest) / typical)
         room = np.hypot(smallest + largest, 2.0 * typical) / per_size  # two groups wide
-        kind = np.clip(np.ceil(np.log2((largest - smallest) / room)), 0.0, _KINDS - 1.0)
+        with np.errstate(invalid="ignore"):  # losses have no bound next to a pole
+            kind = np.clip(np.ceil(np.log2((largest - smallest) / room)), 0.0, _KINDS - 1.0)
+        kind = np.where(np.isfinite(room), kind, _KINDS - 1.0)
         index = np.clip(np.rint(place) + groups // 2, 0.0, groups - 1.0) + groups * kind
         index = index.astype(np.int64).ravel()
         for total, mass in ((q_low, low), (q_high, high), (p_low, low[:, ::-1]), (p_high, high[:, ::-1])):
@@ -129,17 +135,19 @@ def spherical_cells(beta: float, dimension: int, length: float) -> Cells:
         np.append(loss_low[there], -math.inf),
         np.append(loss_high[there], math.inf),
     )
+    if pole:
+        return _cut_at_poles(found)
     return within(found, length) if beta == 1.0 else found
 
 
 _legendre = lru_cache(np.polynomial.legendre.leggauss)  # of many nodes it takes longer than all the rest
 
 
-def sketch(beta: float, dimension: int, length: float) -> Cells:
+def sketch(beta: float, dimension: int, length: float, pole: float = 0.0) -> Cells:
     """About the same law as that of `spherical_cells`, on the nodes of one quadrature rule, some fifty times
     faster. It proves nothing: for plans and estimates alone.
     """
-    pair = _Pair(beta, dimension, length)
+    pair = _Pair(beta, dimension, length, pole)
     _check_loss(pair)
     ends = [_gamma_end(pair.shape, _BULK, side) ** (1.0 / beta) for side in (-1, 1)]
     first, last = (
@@ -153,16 +161,28 @@ def sketch(beta: float, dimension: int, length: float) -> Cells:
     log_sinh, log_cosh, cosh = (part[:, None] for part in _radial(centre, steps))
     middle = _middle(pair, centre)
     growth = middle * np.expm1(beta * log_cosh)
-    tilts = [beta * np.log1p(side * np.sin(phi) / cosh) for side in (1.0, -1.0)]
-    far, near = ((middle + growth) * np.expm1(tilt) for tilt in tilts)
+    leans = [np.log1p(side * np.sin(phi) / cosh) for side in (1.0, -1.0)]
+    far, near = ((middle + growth) * np.expm1(beta * lean) for lean in leans)
     exponent = (dimension - 2.0) * (log_sinh + np.log(np.cos(phi))) - growth - far
+    exponent = exponent - pole * (log_cosh + leans[0])
     area = np.sinh(centre + steps)[:, None] ** 2 + np.cos(phi) ** 2
     with np.errstate(under="ignore"):
         q = x_share[:, None] * shares * area * np.exp(exponent - exponent.max())
         q /= q.sum()
-        loss = far - near
+        loss = far - near + pole * (leans[0] - leans[1])
         p = np.exp(np.minimum(np.log(np.maximum(q, 1e-300)) + loss, 0.0))
     return Cells(*(part.ravel() for part in (p, p, q, q, loss, loss)))
+
+
+def _cut_at_poles(cells: Cells) -> Cells:
+    """The same cells where the rarest losses, next to the two poles, count as infinite ones: they have no
+    exponential moments of high orders, which a composition needs.
+    """
+    high, low = cells.loss_high.copy(), cells.loss_low.copy()
+    for loss, mass, end in ((high, cells.p_high, math.inf), (low, cells.q_high, -math.inf)):
+        order = np.argsort(-loss if end > 0.0 else loss)
+        loss[order[np.cumsum(mass[order]) <= _AT_POLES]] = end
+    return Cells(cells.p_low, cells.p_high, cells.q_low, cells.q_high, low, high)
 
 
 def within(cells: Cells, largest: float) -> Cells:
@@ -294,18 +314,12 @@ def _radial(centre: float, step: Array) -> tuple[Array, Array, Array]:
     small, turn = 2.0 * np.sinh(0.5 * step) ** 2, np.sinh(step)
     far = step < -0.5
     xi = np.where(far, centre + step, 1.0)
+    logs = []
     with np.errstate(divide="ignore"):
-        log_sinh = np.where(
-            far,
-            np.log(np.sinh(xi)) - math.log(math.sinh(centre)),
-            np.log1p(np.where(far, 0.0, small + turn / math.tanh(centre))),
-        )
-    log_cosh = np.where(
-        far,
-        np.log(np.cosh(xi)) - math.log(math.cosh(centre)),
-        np.log1p(np.where(far, 0.0, small + turn * math.tanh(centre))),
-    )
-    return log_sinh, log_cosh, np.maximum(math.cosh(centre) * np.exp(log_cosh), 1.0)
+        for function, slope in ((np.sinh, 1.0 / math.tanh(centre)), (np.cosh, math.tanh(centre))):
+            near = np.log1p(np.where(far, 0.0, small + turn * slope))
+            logs.append(np.where(far, np.log(function(xi)) - math.log(function(centre)), near))
+    return logs[0], logs[1], np.maximum(math.cosh(centre) * np.exp(logs[1]), 1.0)
 
 
 def _middle(pair: _Pair, centre: float) -> float:
@@ -320,7 +334,8 @@ def _peak(pair: _Pair, grid: _Grid) -> float:
     middle = _middle(pair, grid.centre)
     growth = middle * np.expm1(beta * log_cosh)
     inner = angles[np.abs(angles) < 0.5 * math.pi]
-    tilt = (middle + growth) * np.expm1(beta * np.log1p(np.sin(inner) / cosh))
+    lean = np.log1p(np.sin(inner) / cosh)
+    tilt = (middle + growth) * np.expm1(beta * lean) + pair.pole * (log_cosh + lean)
     return float((k * (log_sinh + np.log(np.cos(inner))) - growth - tilt).max())
 
 
@@ -343,15 +358,18 @@ def _masses(pair: _Pair, centre: float, steps: Array, angles: Array, peak: float
         for turn in few:
             phi = mid_angle + turn * half_angle
             cosine = np.cos(phi)
-            tilt = y * np.expm1(beta * np.log1p(np.sin(phi) / cosh))
+            ratio = np.sin(phi) / cosh
+            lean = np.log1p(ratio)
+            tilt = y * np.expm1(beta * lean)
             across = k * np.log(cosine)
             size = np.maximum(size, np.abs(tilt) - across)
+            if pair.pole:
+                tilt = tilt + pair.pole * (log_cosh + lean)
+                lost = 1.0 + np.abs(log_cosh) + np.abs(lean) + 4.0 / (1.0 + ratio)
+                size = np.maximum(size, np.abs(tilt) - across + pair.pole * lost)
             with np.errstate(under="ignore"):
-                mean += (
-                    share
-                    * (sinh**2 + (unit * cosine) ** 2)
-                    * np.exp(k * log_sinh - growth - peak + across - tilt)
-                )
+                value = np.exp(k * log_sinh - growth - peak + across - tilt)
+                mean += share * (sinh**2 + (unit * cosine) ** 2) * value
     mass = mean * (half_step[:, None] * half_angle)
     xi = (centre + mid_step)[:, None]
     # sinh and cos lose digits where they vanish, and the double nearest to pi/2 is not pi/2
@@ -364,9 +382,8 @@ def _masses(pair: _Pair, centre: float, steps: Array, angles: Array, peak: float
         high = mass * (1.0 + error) * (1.0 + rounding)
     if doubtful.any():
         row, column = np.nonzero(doubtful)
-        high[row, column] = np.fmin(
-            high[row, column], _largest(pair, centre, steps, angles, row, column, peak)
-        )
+        most = _largest(pair, centre, steps, angles, row, column, peak)
+        high[row, column] = np.fmin(high[row, column], most)
     return low, high + _NEGLIGIBLE
 
 
@@ -378,16 +395,21 @@ def _largest(
     top, left, right = steps[row + 1], angles[column], angles[column + 1]
     inner = np.minimum(np.abs(left), np.abs(right))
     log_sinh = _radial(centre, top)[0]
-    distance = (
-        0.5
-        * pair.length
-        * np.maximum((np.cosh(centre + steps[row]) + np.sin(left)) * (1.0 - 1e-12) - 1e-12, 0.0)
-    )
-    with np.errstate(divide="ignore", under="ignore"):
-        value = np.exp(
-            k * (log_sinh + np.log(np.cos(inner))) + _middle(pair, centre) - peak - distance**pair.beta + 1e-6
-        )
+    least = np.maximum((np.cosh(centre + steps[row]) + np.sin(left)) * (1.0 - 1e-12) - 1e-12, 0.0)
     factor = unit**2 * (np.sinh(centre + top) ** 2 + np.cos(inner) ** 2)
+    with np.errstate(divide="ignore", under="ignore", over="ignore"):
+        fall = (0.5 * pair.length * least) ** pair.beta
+        log_value = k * (log_sinh + np.log(np.cos(inner))) + _middle(pair, centre) - peak - fall + 1e-6
+        if pair.pole:  # at the least distance; or next to the pole, where sinh xi cos phi is no more than it
+            first, rest = min(pair.pole, 1.0), max(pair.pole - 1.0, 0.0)
+            far, near = (
+                np.log(np.cosh(centre + top) + 1e-12 + side) for side in (np.sin(right), -np.sin(left))
+            )
+            beside = (2.0 - pair.pole) * math.log(unit) + (1.0 - first) * far + near
+            beside -= rest * np.log(np.sinh(centre + top) * np.cos(inner))
+            log_value = log_value + np.fmin(np.log(factor) - pair.pole * np.log(unit * least), beside)
+            factor = np.ones(1)
+        value = np.exp(log_value)
     return np.asarray(value * factor * (top - steps[row]) * (right - left) * (1.0 + 1e-6))
 
 
@@ -416,24 +438,21 @@ def _rule_error(pair: _Pair, xi: Array, phi: Array, half_xi: Array, half_phi: Ar
     a, b = cosh + sine, cosh - sine
     with np.errstate(all="ignore"):
         a_low, b_low, a_high = a - reach, b - reach, a + reach
-        once, twice = 1.0 / a_low + 1.0 / b_low, 1.0 / a_low**2 + 1.0 / b_low**2
+        lead = abs(1.0 - pair.pole)
+        once, twice = lead / a_low + 1.0 / b_low, lead / a_low**2 + 1.0 / b_low**2
         power = weight * beta * a_high ** (beta - 1.0)
         bend = weight * beta * (beta - 1.0) * (a_high if beta >= 2.0 else a_low) ** (beta - 2.0)
         hess_11 = top_cosh * (once + power) + top_sinh**2 * (twice + bend)
         hess_12 = top_sinh * turned * (twice + bend)
         hess_22 = turned * (once + power) + turned**2 * (twice + bend)
         pull_of_power = weight * beta * a ** (beta - 1.0)
-        slope_1 = sinh * (1.0 / a + 1.0 / b - pull_of_power)
-        slope_2 = cosine * (1.0 / a - 1.0 / b - pull_of_power)
+        slope_1 = sinh * ((1.0 - pair.pole) / a + 1.0 / b - pull_of_power)
+        slope_2 = cosine * ((1.0 - pair.pole) / a - 1.0 / b - pull_of_power)
 
         def growth(first: Array, second: Array, more_11: Array, more_22: Array) -> Array:
             linear = np.abs(first) * r1 + np.abs(second) * r2
-            return np.asarray(
-                linear
-                + 0.5 * (hess_11 + more_11) * r1**2
-                + hess_12 * r1 * r2
-                + 0.5 * (hess_22 + more_22) * r2**2
-            )
+            bent = 0.5 * (hess_11 + more_11) * r1**2 + 0.5 * (hess_22 + more_22) * r2**2
+            return np.asarray(linear + bent + hess_12 * r1 * r2)
 
         # the powers of sinh and cos, as factors that are entire, or in the logarithm
         factors = np.log(top_sinh / sinh) + np.log((cosine * turned + np.abs(sine) * np.sinh(r2)) / cosine)
@@ -459,7 +478,9 @@ def _rule_error(pair: _Pair, xi: Array, phi: Array, half_xi: Array, half_phi: Ar
 
 
 def _losses(pair: _Pair, centre: float, steps: Array, angles: Array) -> tuple[Array, Array]:
-    """Bounds on the losses in rectangles: odd and increasing in phi, for phi >= 0 non-decreasing in xi."""
+    """Bounds on the losses in rectangles. r^beta - s^beta is odd and increasing in phi, for phi >= 0
+    non-decreasing in xi; log(r/s) is odd and increasing in phi, for phi >= 0 decreasing in xi.
+    """
     _, log_cosh, cosh = (part[:, None] for part in _radial(centre, steps))
     y = _middle(pair, centre) * np.exp(pair.beta * log_cosh)
     half = angles[len(angles) // 2 :]
@@ -469,4 +490,10 @@ def _losses(pair: _Pair, centre: float, steps: Array, angles: Array) -> tuple[Ar
         loss = y * np.where(down > -30.0, np.exp(down) * np.expm1(up - down), np.exp(up) - np.exp(down))
     slack = 1e-14 * (1.0 + pair.beta) * (1.0 + abs(centre)) * loss
     low, high = (loss - slack)[:-1, :-1], (loss + slack)[1:, 1:]
+    if pair.pole:
+        gap = np.maximum(1.0 - ratio, _AT_POLE)
+        lean = np.log1p(ratio) - np.log(gap)
+        doubt = 1e-14 * (1.0 + abs(centre)) * (lean + 1.0 / gap)
+        low = low + pair.pole * np.maximum(lean - doubt, 0.0)[1:, :-1]
+        high = high + pair.pole * np.where(gap > _AT_POLE, lean + doubt, math.inf)[:-1, 1:]
     return np.concatenate([-high[:, ::-1], low], axis=1), np.concatenate([-low[:, ::-1], high], axis=1)

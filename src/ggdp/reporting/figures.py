@@ -114,6 +114,7 @@ LOSSES = {
     "mean-absolute": "mean of |noise|",
     "outside": "P(|noise| > threshold)",
     "interval": "width of the interval",
+    "wrong-winner": "chance of a wrong winner",
 }
 """What is to be small, by the names of `ggdp choose --loss`."""
 

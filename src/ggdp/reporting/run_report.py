@@ -194,7 +194,7 @@ def _settings_of(run: Run) -> dict[str, str]:
         "noise multiplier": f"{multiplier:.8g}",
         "sensitivity": f"{step.sensitivity:g}",
         **(vector if step.dimension != 1 else {}),
-        "sampling rate": f"{run.rate:.8g}",
+        **({"sampling rate": f"{run.rate:.8g}"} if run.sampling is None else {"batches": str(run.sampling)}),
         "steps": f"{run.steps}",
     }
 
@@ -207,10 +207,12 @@ def _taken_on_trust(run: Run) -> str:
         moved = f"the released vector by no more than the sensitivity (norm: {norm_in_words(run.step)})"
         size = f"that the vector has {_dimension(run)} numbers at most, "
         fresh = "each number of it in each step gets noise of its own"
-    sampled = "that a step takes each record with the sampling rate, independently, "
+    sampled = "that a step takes each record with the sampling rate, independently, " * (run.rate < 1.0)
+    if run.sampling is not None:
+        sampled = f"that batches are drawn as {run.sampling} says, "
     return (
         f"Not checked: that one record, added or removed, moves {moved} in every step, "
-        f"{size * (run.step.dimension != math.inf)}{sampled * (run.rate < 1.0)}and that {fresh}. "
+        f"{size * (run.step.dimension != math.inf)}{sampled}and that {fresh}. "
         "That is the caller's promise."
     )
 

@@ -79,6 +79,11 @@ def _check_summary(result: Fields, epsilon: float | None, delta: float) -> None:
         raise ValueError(f"epsilon.upper must be {epsilon!r}, as in the last of rows, got {told!r}")
     if result.holds("delta") and result.value("delta") != delta:
         raise ValueError(f"delta must be {delta!r}, as in plan, got {result.value('delta')!r}")
+    plan = result.inside("plan")
+    if plan.holds("adjacency") and plan.adjacency() is not result.adjacency():
+        raise ValueError(
+            f"adjacency must be {str(plan.adjacency())!r}, as in plan, got {str(result.adjacency())!r}"
+        )
 
 
 def _checked_summary(result: Fields, step: AdditiveNoise) -> dict[str, Any]:
@@ -101,10 +106,11 @@ def _checked_summary(result: Fields, step: AdditiveNoise) -> dict[str, Any]:
 def _training_settings(result: Fields, step: AdditiveNoise, steps: int) -> dict[str, str]:
     plan, noise = result.inside("plan"), step.noise
     rate, examples = plan.real("rate", above=0.0, most=1.0), plan.whole("num_examples", least=1)
+    batches = plan.text("sampling") if plan.holds("sampling") else "Poisson samples"
     settings = {
         "noise": f"beta = {noise.beta:g}, scale = {noise.scale:.6g}, on the sum of clipped gradients",
         "clipping": f"{step.sensitivity:g} (norm: {norm_in_words(step)})",
-        "sampling rate": f"{rate:.6g} (Poisson), {examples} examples",
+        "batches": f"{batches}, on average {rate:.6g} of {examples} examples",
         "steps": f"{steps} of {plan.whole('steps')} planned, stopped by the {result.text('stopped_by')}",
         "trainable parameters": f"{step.dimension}",
     }

@@ -13,10 +13,10 @@ from ggdp.selection.aggregation import (
 from ggdp.selection.argmax import NoisyArgmax, NoisyThreshold, noisy_argmax
 from ggdp.selection.comparison import (
     ArgmaxSimulation,
-    best_beta,
     calibrated_noise,
     runner_up_histograms,
     simulate_argmax,
+    wrong_winner,
 )
 from ggdp.selection.data_dependent import Analysis, DataDependentEpsilon, data_dependent_epsilon
 from ggdp.selection.pate import PateRun, Student, TeacherEnsemble, run_pate
@@ -38,7 +38,6 @@ __all__ = [
     "Student",
     "TeacherEnsemble",
     "Votes",
-    "best_beta",
     "calibrate_confident_ggnmax",
     "calibrate_ggnmax",
     "calibrated_noise",
@@ -52,4 +51,5 @@ __all__ = [
     "runner_up_histograms",
     "simulate_argmax",
     "win_probabilities",
+    "wrong_winner",
 ]

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which exponent finds the true winner of a vote most often, at equal privacy.
 
-`best_beta` finds the exponent for given histograms. `simulate_argmax` compares them on the paper's simulated
-votes: hardmax utility against the runner-up gap, and the area under that curve. Utilities are exact, so the
-only randomness is in the simulated histograms, and with two classes there is none.
+`wrong_winner` is the loss with which `best_noise` finds the exponent for given histograms. `simulate_argmax`
+compares exponents on the paper's simulated votes: hardmax utility against the runner-up gap, and the area
+under that curve. Utilities are exact, so the only randomness is in the simulated histograms, and with two
+classes there is none.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ggdp import arguments
-from ggdp.calibration import BestNoise, best_noise, calibrate_scale
+from ggdp.calibration import calibrate_scale
 from ggdp.distributions import GeneralizedGaussian
 from ggdp.distributions.generalized_gaussian import Rng
 from ggdp.mechanisms import Adjacency
@@ -29,44 +30,28 @@ _MOST_EVALUATIONS = 4e9  # of the noise's law: two or three minutes
 _FEWEST_EACH = 40.0  # for one class of one histogram
 
 
-def best_beta(
-    histograms: ArrayLike,
-    epsilon: float,
-    delta: float,
-    *,
-    betas: tuple[float, float] = (1.0, 4.0),
-    times: int = 1,
-    adjacency: Adjacency = Adjacency.ADD_REMOVE,
-) -> BestNoise:
-    """The noise with which a wrong class wins least often: `best_noise` for votes.
+def wrong_winner(histograms: ArrayLike) -> Callable[[GeneralizedGaussian], float]:
+    """The chance that a wrong class wins a noisy vote, as a loss for `best_noise`.
 
-    Its loss is the chance that no class with the largest count wins, the mean over the histograms. The answer
-    depends on the counts and is as private as they are.
+    It is the chance that no class with the largest count wins, the mean over the histograms, exact to 1e-10.
+    A voter who comes or goes moves one count by one, as in the paper. Where a voter may change its vote, give
+    `best_noise` the shift (1, -1). The answer depends on the counts and is as private as they are.
 
     Args:
         histograms: counts, [queries, classes]; one histogram or many.
-        epsilon: of `times` noisy votes together.
-        delta: likewise.
-        betas: the exponents to choose from, from the first to the second, inside [1, 32].
-        times: how many noisy votes share the budget.
-        adjacency: by default a voter comes or goes, and one count moves by one, as in the paper; REPLACE if a
-            voter may change its vote.
 
-    Guarantees:
-        1. The chances are exact to 1e-10: the comparison has no sampling error.
-
-    >>> found = best_beta([[60, 40]], epsilon=1.0, delta=1e-5, times=100)
+    >>> from ggdp import best_noise
+    >>> loss = wrong_winner([[60, 40]])
+    >>> found = best_noise(epsilon=1.0, delta=1e-5, steps=100, loss=loss)  # of a hundred votes
     >>> 1.4 < found.beta < 1.9, round(found.loss, 2)
     (True, 0.35)
     """
     counts = histograms_from("histograms", histograms)
-    moved = 2 if Adjacency(adjacency) is Adjacency.REPLACE else 1
 
     def wrong(noise: GeneralizedGaussian) -> float:
         return max(1.0 - float(np.mean(hardmax_utility(counts, noise))), 0.0)
 
-    steps = moved * arguments.whole("times", times)
-    return best_noise(epsilon=epsilon, delta=delta, steps=steps, loss=wrong, betas=betas)
+    return wrong
 
 
 def calibrated_noise(
@@ -163,7 +148,8 @@ def simulate_argmax(
         num_votes: votes in a histogram.
         times: how many noisy votes share the budget. One favours beta = 1; many, beta near 2.
         rng: draws the histograms; needed for more than two classes.
-        adjacency: as for `best_beta`.
+        adjacency: by default a voter comes or goes, and one count moves by one, as in the paper; REPLACE if
+            a voter may change its vote.
         on_progress: hears of each noise.
 
     Raises:

@@ -57,16 +57,21 @@ def poisson_positions(count: int, rate: float, randomness: Randomness) -> Positi
     if rate >= 1.0:
         return np.arange(count)
     log_left_out = math.log1p(-rate)
-    found, last = [np.empty(0, np.int64)], -1
+    found, last = [], -1
     while last < count:
         expected = (count - last) * rate
         draws = int(expected + 6.0 * math.sqrt(expected)) + 8
-        gaps = np.log1p(-uniforms(randomness.batches, draws)) / log_left_out  # 1 - U lies in (0, 1]
-        positions = last + np.cumsum(1 + np.minimum(gaps, count).astype(np.int64))
-        found.append(positions)
+        gaps = uniforms(randomness.batches, draws)
+        np.negative(gaps, out=gaps)
+        np.log1p(gaps, out=gaps)  # of 1 - U, in (0, 1]
+        gaps /= log_left_out
+        positions = np.minimum(gaps, count, out=gaps).astype(np.int64)
+        positions += 1
+        positions[0] += last
+        found.append(np.cumsum(positions, out=positions))
         last = int(positions[-1])
-    chosen = np.concatenate(found)
-    return chosen[chosen < count]
+    chosen = found[0] if len(found) == 1 else np.concatenate(found)
+    return chosen[: np.searchsorted(chosen, count)]
 
 
 def subset(count: int, size: int, randomness: Randomness) -> Positions:

@@ -338,11 +338,16 @@ def _copied(state: Any) -> Any:
     return tree_map(lambda each: each.clone() if is_sharded(each) else copy.deepcopy(each), state)
 
 
+_BEFORE = {"adjacency": "add-remove"}
+"""What a plan meant that was written before it said so."""
+
+
 def _check_kind(state: Any, plan: dict[str, Any], path: Path) -> None:
     """Refuse what is no file of this format or of another plan."""
     saved = state.get("plan") if isinstance(state, dict) else None
     if not isinstance(saved, dict) or state.get("format") != _FORMAT:
         raise CheckpointError(f"{path} is not of format {_FORMAT}, which this version of ggdp writes")
+    saved = {**_BEFORE, **saved}
     for name, value in plan.items():
         if saved.get(name) != value:
             raise CheckpointError(
@@ -369,4 +374,6 @@ def _rows(saved: list[dict[str, Any]]) -> tuple[EpochRow, ...]:
 
 def _first_line(error: Exception) -> str:
     text = str(error).strip() or type(error).__name__
+    if isinstance(error, KeyError):  # whose text is the key alone
+        text = f"it has no {text}"
     return text.splitlines()[0][:200]

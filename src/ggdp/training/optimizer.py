@@ -11,8 +11,6 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from ggdp.accounting import Accountant
-from ggdp.distributions.pytorch import add_noise_
-from ggdp.distributions.pytorch.sampling import add_noise_to_pieces_
 from ggdp.errors import BudgetExceededError, NotPoissonError, OtherProcessError, ParameterError
 from ggdp.training.clipping import Clipping, ExampleGradients
 from ggdp.training.clipping.call import Weighed
@@ -84,6 +82,7 @@ class PrivateOptimizer(Optimizer):
         self._noised: dict[Tensor, tuple[str, torch.Size]] = {
             parameter: (names[parameter], parameter.shape) for parameter in gradients.parameters
         }
+        self._are_few = sharding is None and _are_few(gradients.parameters)
         self._sums: list[Tensor] | None = None
         self._zeroed = 0  # examples of the present logical batch
         self._part = Part(batch=0, index=0, size=0, is_last=True)  # the present one, or the last
@@ -282,18 +281,17 @@ class PrivateOptimizer(Optimizer):
         self.is_between_steps = False
         if self._sharding is not None:
             sums = sums if sums is not None else self._sharding.zeros(_precision(parameters[0]))
-            add_noise_to_pieces_(self._sharding.pieces(sums), plan.noise, generator=self._randomness.noise)
+            self._randomness.add_noise_to_pieces_(self._sharding.pieces(sums), plan.noise)
             torch._foreach_div_(sums, plan.expected_batch_size)
         else:
             if sums is None:
                 sums = [
                     torch.zeros_like(each, dtype=_precision(each), requires_grad=False) for each in parameters
                 ]
-            sums, flat = _side_by_side(sums)
             if self._group.is_leader:
-                add_noise_(sums, plan.noise, generator=self._randomness.noise)
+                self._randomness.add_noise_(sums, plan.noise)
             self._group.sum_(sums)
-            torch._foreach_div_(sums if flat is None else [flat], plan.expected_batch_size)
+            torch._foreach_div_(sums, plan.expected_batch_size)
         for number, (parameter, mean) in enumerate(zip(parameters, sums, strict=True)):
             mean = mean.to(parameter.dtype)
             parameter.grad = mean if self._sharding is None else self._sharding.gradient(number, mean)
@@ -409,10 +407,15 @@ class PrivateOptimizer(Optimizer):
 
     def _check_size(self) -> None:
         """Parameters are public: that they have become useless may be said, and no step would mend it."""
-        size = self._size
-        if size is None or size.versions != self._versions:
-            size = _Size.of(list(self._noised), self._versions)
-        if not size.total <= _LARGEST:
+        if self._are_few:
+            whole = torch.cat([each.detach().reshape(-1) for each in self._gradients.parameters])
+            total = torch.linalg.vector_norm(whole, torch.inf).item()
+        else:
+            size = self._size
+            if size is None or size.versions != self._versions:
+                size = _Size.of(list(self._noised), self._versions)
+            total = size.total
+        if not total <= _LARGEST:
             for parameter, (name, _) in self._noised.items():
                 own = local_part(parameter.detach())
                 if own.numel() and not own.abs().max().item() <= _LARGEST:
@@ -424,7 +427,7 @@ class PrivateOptimizer(Optimizer):
 
 
 class _Size:
-    """The largest entry of all parameters, or the sum of their largest entries, on its way from the device.
+    """The sum of the largest entries of all parameters, on its way from the device.
 
     Attributes:
         versions: Of the parameters that were measured.
@@ -438,10 +441,6 @@ class _Size:
         """Measure parameters; on a GPU without waiting for it."""
         with torch.no_grad():
             own = [local_part(each) for each in parameters]
-            if _are_few(own):
-                whole = torch.cat([each.reshape(-1) for each in own])
-                if whole.numel():
-                    return cls(torch.linalg.vector_norm(whole, torch.inf), None, versions)
             largest = torch._foreach_norm([each for each in own if each.numel()], torch.inf)
             if not largest:  # a process may hold no row of a small sharded model
                 return cls(torch.zeros(()), None, versions)
@@ -471,16 +470,7 @@ def _check_seen(part: Part, num_examples: int) -> None:
 
 def _are_few(tensors: Sequence[Tensor]) -> bool:
     """Whether operations on each of them cost more than one on all of them side by side."""
-    return all(each.is_cpu for each in tensors) and sum(each.numel() for each in tensors) <= _FEW
-
-
-def _side_by_side(tensors: list[Tensor]) -> tuple[list[Tensor], Tensor | None]:
-    """The same tensors as parts of one vector, and that vector, where operations on it are quicker."""
-    if not _are_few(tensors) or len({each.dtype for each in tensors}) > 1:
-        return tensors, None
-    flat = torch.cat([each.reshape(-1) for each in tensors])
-    parts = torch.split(flat, [each.numel() for each in tensors])
-    return [part.view(each.shape) for part, each in zip(parts, tensors, strict=True)], flat
+    return all(each.is_cpu for each in tensors) and 0 < sum(each.numel() for each in tensors) <= _FEW
 
 
 def _precision(tensor: Tensor) -> torch.dtype:

@@ -13,6 +13,7 @@ from typing import Any
 
 from ggdp import arguments
 from ggdp.accounting import Accountant, Bounds, Estimate, account, epsilon
+from ggdp.accounting.engines.curve import MOST_EPSILON
 from ggdp.calibration import calibrate_scale
 from ggdp.distributions import GeneralizedGaussian
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, PoissonSampled
@@ -235,12 +236,13 @@ def plan_training(
         _only("noise", target_epsilon=target_epsilon, scale=scale, noise_multiplier=noise_multiplier)
     elif target_epsilon is not None:
         _only("target_epsilon", scale=scale, noise_multiplier=noise_multiplier, max_epsilon=max_epsilon)
+        target_epsilon = arguments.real("target_epsilon", target_epsilon, above=0.0, most=MOST_EPSILON)
         found = calibrate_scale(
             beta=given.beta, epsilon=target_epsilon, delta=delta, rate=rate, steps=steps,
             sensitivity=clip_norm, norm=norm if norm is not None else 2.0, dimension=dimension,
             alongside=alongside, adjacency=neighbours, tolerance=None if drawn is None else _START,
         )  # fmt: skip
-        given, max_epsilon = found.noise, float(target_epsilon)
+        given, max_epsilon = found.noise, target_epsilon
         if drawn is not None:
             if drawn.kind in ("fixed-size", "with-replacement"):  # another example fills the empty place
                 given = GeneralizedGaussian(given.beta, 2.0 * given.scale)
@@ -251,10 +253,12 @@ def plan_training(
                     alongside=tuple(alongside), sampling=drawn, adjacency=neighbours,
                 ),
                 given,
-                float(target_epsilon),
+                target_epsilon,
             )  # fmt: skip
     else:
         given = GeneralizedGaussian(given.beta, _scale(scale, noise_multiplier, clip_norm))
+    if max_epsilon is not None:
+        max_epsilon = arguments.real("max_epsilon", max_epsilon, least=0.0, most=MOST_EPSILON)
     return Plan(
         noise=given,
         clip_norm=clip_norm,

@@ -151,9 +151,11 @@ def make_private(
     Guarantees:
         After any number of steps everything computed from the parameters is (epsilon, delta)-private for the
         accountant's epsilon, where neighbouring training sets differ by one example added or removed, or as
-        `adjacency` says. Not covered are the choice among several runs, and other data on which the model is
-        scored. The guarantee assumes that each row of a layer's input comes from one example of the batch
-        alone; this is tested on some examples of some batches (docs/clipping.md).
+        `adjacency` says. With sampling="shuffled", a training set that lacks the example has an empty one in
+        its place, which contributes nothing, so that all others stay in their batches. Not covered are the
+        choice among several runs, and other data on which the model is scored. The guarantee assumes that
+        each row of a layer's input comes from one example of the batch alone; this is tested on some examples
+        of some batches (docs/clipping.md).
 
     Args:
         model: a module without batch normalisation or other layers that mix examples. It may be sharded by

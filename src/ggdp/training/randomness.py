@@ -9,17 +9,36 @@ state of either is ever written down: a run that is resumed draws anew.
 """
 
 import hashlib
-from dataclasses import dataclass
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from ggdp import arguments
+from ggdp.distributions import GeneralizedGaussian
+from ggdp.distributions.pytorch.sampling import Piece, add_noise_, add_noise_to_pieces_, sample
 from ggdp.distributions.secure import SecureGenerator, secure_generator
+from ggdp.distributions.spherical import SphericalGeneralizedGaussian
 from ggdp.training.process_group import ProcessGroup
 
 Generator = torch.Generator | SecureGenerator
+Noise = GeneralizedGaussian | SphericalGeneralizedGaussian
+
+_AHEAD = 1 << 15  # numbers; the noise of few steps costs little more to draw on a CPU than that of one
+
+
+class _Ahead(NamedTuple):
+    """Noise that was drawn for steps to come, and for whom: each number is handed out once."""
+
+    law: GeneralizedGaussian
+    dtype: torch.dtype
+    process: int
+    numbers: Tensor
 
 
 @dataclass
@@ -28,6 +47,7 @@ class Randomness:
 
     batches: Generator
     noise: Generator
+    _ahead: _Ahead | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, generator: Generator | None, *, rank: int = 0) -> "Randomness":
@@ -59,8 +79,49 @@ class Randomness:
         The same noise on two different sums is removed by subtracting them. A run that is resumed was given
         the generator that it had before, whose noise has been used.
         """
-        self.batches, self.noise = secure_generator(), secure_generator()
+        self.batches, self.noise, self._ahead = secure_generator(), secure_generator(), None
         self.share(group)
+
+    def add_noise_(self, tensors: Sequence[Tensor], noise: Noise) -> None:
+        """Add the noise of one step to tensors, in place."""
+        drawn = self._drawn_ahead(tensors, [each.numel() for each in tensors], noise)
+        if drawn is None:
+            add_noise_(list(tensors), noise, generator=self.noise)
+            return
+        parts = [part.view(each.shape) for each, part in zip(tensors, drawn, strict=True)]
+        torch._foreach_add_(list(tensors), parts)
+
+    def add_noise_to_pieces_(self, pieces: Sequence[Piece], noise: GeneralizedGaussian) -> None:
+        """Add to pieces of tensors what `add_noise_` would add to them in the whole tensors."""
+        drawn = self._drawn_ahead([each.tensor for each in pieces], [each.whole for each in pieces], noise)
+        if drawn is None:
+            add_noise_to_pieces_(pieces, noise, generator=self.noise)
+            return
+        for each, part in zip(pieces, drawn, strict=True):
+            own = part[each.start : each.start + each.tensor.numel()]
+            each.tensor.add_(own.view(each.tensor.shape))
+
+    def _drawn_ahead(
+        self, tensors: Sequence[Tensor], sizes: list[int], noise: Noise
+    ) -> "Sequence[Tensor] | None":
+        """The noise of one step by tensor, where so little is needed that several steps' is drawn at once.
+
+        What is left is thrown away where another law is asked for, and in a process that was forked off:
+        that would use the same numbers as the one it comes from.
+        """
+        total, dtype = sum(sizes), tensors[0].dtype
+        if not 0 < total <= _AHEAD // 2 or not isinstance(noise, GeneralizedGaussian):
+            return None
+        if any(each.dtype != dtype or not each.is_cpu for each in tensors):
+            return None
+        ahead = self._ahead
+        if ahead is None or (ahead.law, ahead.dtype, ahead.process) != (noise, dtype, os.getpid()):
+            ahead = None
+        if ahead is None or len(ahead.numbers) < total:
+            numbers = sample(noise, (_AHEAD // total * total,), generator=self.noise, dtype=dtype)
+            ahead = _Ahead(noise, dtype, os.getpid(), numbers)
+        self._ahead = ahead._replace(numbers=ahead.numbers[total:])
+        return torch.split(ahead.numbers[:total], sizes)
 
     def for_workers(self, given: torch.Generator | None, rank: int) -> torch.Generator:
         """The generator from which a `DataLoader` seeds its workers, different in every process.

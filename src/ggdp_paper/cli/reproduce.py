@@ -76,8 +76,10 @@ def reproduce(
     figure whose data are not there is skipped, and a line says which option to pass. Training that needs a
     GPU is read from a kept record where there is no GPU, and a line says so. If a part of a figure fails, the
     others are still made, and the exit status is 1. A quick run never replaces a full one in --out.
-    Figures have the paper's numbers: fig4 and fig4_imdb are two panels of its Figure 4, fig7 makes Figures 7
-    and 8, fig9 makes Figures 9 to 16, and speed measures how long it takes to draw noise.
+    Figures have the paper's numbers: fig4 and those that begin with fig4_ are panels of its Figure 4, fig7
+    makes Figures 7 and 8, fig9 makes Figures 9 to 16, and table1_rdp is the first row of Table 1. speed
+    measures how long it takes to draw noise, accountants what other accountants say, and training_choices
+    when to stop and how large batches should be.
     Needs joblib and matplotlib: pip install "ggdp[reproduce]".
 
     Example: ggdp reproduce fig1 fig2 --quick --out reproduction

@@ -167,6 +167,7 @@ def train(
     rate: RateOrNone = None,
     batch_size: BatchSize = None,
     sampling: SamplingText = None,
+    adjacency: options.AdjacencyChoice = Adjacency.ADD_REMOVE,
     epochs: Epochs = None,
     steps: StepsOrNone = None,
     clip_norm: ClipNorm = None,
@@ -210,7 +211,7 @@ def train(
         clip_norm=clip_norm, rate=rate, batch_size=batch_size, steps=steps, epochs=epochs,
         learning_rate=learning_rate, momentum=momentum, patience=patience,
         averages=() if average is None else (average,), physical_batch_size=physical_batch_size,
-        sampling=sampling,
+        sampling=sampling, adjacency=adjacency,
     )  # fmt: skip
     source = source_of(seed)
     kept = None if checkpoint is None else checkpoint / "preprocessing.json"
@@ -333,6 +334,14 @@ def _run(run: "TaskRun", checkpoint: Path | None, resume: bool, *, quiet: bool) 
         return run.fit(checkpoint=checkpoint, resume=resume, on_epoch=tell_row)
 
 
+_NEIGHBOURS = {
+    "add-remove": "one example added or removed",
+    "add": "one example added",
+    "remove": "one example removed",
+    "replace": "one example in place of another",
+}
+
+
 def _print(found: dict[str, Any]) -> None:
     upper = found["epsilon"]["upper"]
     spent = "no bound" if upper is None else output.rounded_up(upper, 6)
@@ -341,7 +350,7 @@ def _print(found: dict[str, Any]) -> None:
         "test accuracy": f"{found['accuracy']:.4f}",
         "best epoch": f"{found['best']['accuracy']:.4f} after epoch {found['best']['epoch']}",
         "epsilon": f"{spent} at delta = {found['delta']:g} ({found['method']})",
-        "neighbours": "one example added or removed",
+        "neighbours": _NEIGHBOURS[found["adjacency"]],
         "noise": f"beta = {found['beta']:g}, scale {found['scale']:.6g}, "
         f"noise multiplier {found['noise_multiplier']:.6g}",
         "clipping": f"{found['clip_norm']:g} in the l_{found['norm']:.4g} norm"
@@ -382,7 +391,7 @@ def training_record(
         "synthetic": synthetic,
         "seeded": seeded,
         "asked": dict(asked),
-        "adjacency": str(Adjacency.ADD_REMOVE),
+        "adjacency": str(plan.adjacency),
         "delta": plan.delta,
         "target_epsilon": plan.max_epsilon,
         "epsilon": bounds_record(spent),

@@ -343,7 +343,7 @@ def _tight(rows: list[dict[str, Any]]) -> Finding:
         f"The published accountant's upper bound for {first['steps']} steps: {'; '.join(told)}. Its "
         "histogram is read half a bin too soon, which over the first of these runs moves the loss by "
         f"{first['half a bin, over the run']:.3f}; its error terms do not count that.",
-        Agreement.of_all(row["published upper bound"] >= row["lower"] for row in rows),
+        Agreement.of(all(row["published upper bound"] >= row["lower"] for row in rows)),
     )
 
 

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figure 2: epsilon of one release against the noise multiplier, a curve for each exponent."""
+"""Figure 2: epsilon of one release against the noise multiplier, a curve for each exponent.
+
+The paper adds that relative differences change with the number of compositions, and has no picture of it.
+Ours shows the noise multiplier that several releases need at one budget, relative to the Gaussian's.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,6 +22,7 @@ from ggdp_paper.sweep import Cell, Surroundings
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_CHANGES = 0.1  # of a ratio of noise multipliers
 _ROUNDING = 1e-8  # of epsilon, against the closed forms
 
 
@@ -38,6 +43,13 @@ def curve(config: Mapping[str, Any], surroundings: Surroundings) -> dict[str, An
         "sigma at the line": calibrate_scale(beta=beta, epsilon=config["line"], delta=delta).scale
         / math.sqrt(2.0),
     }
+
+
+def needed(config: Mapping[str, Any], surroundings: Surroundings) -> dict[str, Any]:
+    """The noise multiplier of one exponent at which so many releases fit into a budget."""
+    asked = {name: config[name] for name in ("beta", "epsilon", "delta")}
+    sigmas = [calibrate_scale(**asked, steps=count).noise_multiplier for count in config["releases"]]
+    return {"beta": config["beta"], "sigmas": sigmas}
 
 
 def known_epsilon(beta: float, sigma: float, delta: float) -> float:
@@ -64,12 +76,15 @@ def known_epsilon(beta: float, sigma: float, delta: float) -> float:
 def _cells(settings: Settings) -> list[Cell]:
     target = {name: settings[name] for name in ("delta", "line", "sigmas")}
     seeded_as = "ggdp.reproduction.epsilon_by_sigma:curve"
-    return [
+    curves = [
         Cell(f"{__name__}:curve", {**target, "beta": beta}, seeded_as=seeded_as) for beta in settings["betas"]
     ]
+    budget = {"delta": settings["delta"], **settings["compositions"]}
+    return curves + [Cell(f"{__name__}:needed", {**budget, "beta": beta}) for beta in settings["betas"]]
 
 
 def _numbers(settings: Settings, results: list[dict[str, Any]]) -> Numbers:
+    results, several = results[: len(settings["betas"])], results[len(settings["betas"]) :]
     apart = {
         f"{result['beta']:g}": max(
             abs(known_epsilon(result["beta"], sigma, settings["delta"]) - found)
@@ -78,7 +93,12 @@ def _numbers(settings: Settings, results: list[dict[str, Any]]) -> Numbers:
         for result in results
         if result["beta"] in (1.0, 2.0)
     }
-    return {"curves": results, "from the closed form": apart}
+    gaussian = next(row["sigmas"] for row in several if row["beta"] == 2.0)
+    ratios = [
+        {"beta": row["beta"], "ratios": [a / b for a, b in zip(row["sigmas"], gaussian, strict=True)]}
+        for row in several
+    ]
+    return {"curves": results, "from the closed form": apart, "sigma relative to beta = 2": ratios}
 
 
 def _headline(numbers: Numbers) -> dict[str, float]:
@@ -115,11 +135,47 @@ def _findings(settings: Settings, numbers: Numbers) -> dict[str, Finding]:
             f"epsilon = {settings['line']:g} is met at sigma = {listed}; beta in brackets.",
             Agreement.of(ordered),
         ),
+        "compositions": _compositions(settings, numbers["sigma relative to beta = 2"]),
     }
 
 
+def _compositions(settings: Settings, rows: Sequence[Mapping[str, Any]]) -> Finding:
+    """To change is to move by more than a tenth from the fewest releases to the most."""
+    others = [row for row in rows if row["beta"] != 2.0]
+    listed = "; ".join(
+        f"{', '.join(f'{ratio:.2f}' for ratio in row['ratios'])} (beta = {row['beta']:g})" for row in others
+    )
+    counts = ", ".join(f"{count:g}" for count in settings["compositions"]["releases"])
+    return Finding(
+        f"At epsilon = {settings['compositions']['epsilon']:g} the noise multiplier relative to that of "
+        f"beta = 2, for {counts} releases: {listed}.",
+        Agreement.of_all(abs(row["ratios"][-1] / row["ratios"][0] - 1.0) > _CHANGES for row in others),
+    )
+
+
 def _pictures(settings: Settings, numbers: Numbers) -> dict[str, "Figure"]:
-    return {"fig2": sigma_figure(numbers["curves"], delta=settings["delta"], line=settings["line"])}
+    return {
+        "fig2": sigma_figure(numbers["curves"], delta=settings["delta"], line=settings["line"]),
+        "fig2_compositions": _ratio_figure(settings, numbers["sigma relative to beta = 2"]),
+    }
+
+
+def _ratio_figure(settings: Settings, rows: Sequence[Mapping[str, Any]]) -> "Figure":
+    figure, (axes,) = canvas.panels(1)
+    asked = settings["compositions"]
+    for row, style in zip(rows, canvas.styles_of([row["beta"] for row in rows]), strict=True):
+        axes.plot(asked["releases"], row["ratios"], marker="o", markersize=4, **style)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_yticks([0.2, 0.5, 1.0, 2.0, 3.0])
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter("")
+    axes.set_xlabel("number of releases in the budget")
+    axes.set_ylabel("noise multiplier / that of beta = 2")
+    title = f"equally private noise, epsilon = {asked['epsilon']:g}, delta = {settings['delta']:g}"
+    axes.set_title(title, fontsize="medium", loc="left")
+    figure.legend(frameon=False, loc="outside right center", fontsize="small")
+    return figure
 
 
 _MOST_EPSILON = 50.0  # no one has use for the rest of the curves

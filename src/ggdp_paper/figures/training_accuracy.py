@@ -6,6 +6,8 @@ images. They run where there is a GPU, and are read from a kept record elsewhere
 """
 
 import dataclasses
+import math
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from ggdp_paper.figures.accuracy import (
     Row,
     accuracy_figure,
     curve_of,
+    error_of_difference,
     gaussian_and_others,
     leads,
     over_all,
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 
 _TASKS = ("adult", "imdb", "cifar10", "svhn")
 _WEAK = 0.02  # of accuracy: "a weak relationship"
+_TIGHT_FOR_THE_GAUSSIAN = ", tight for beta = 2 alone, which favours it"
 _SINGLE = " (one run each, which has no error)"
 Compared = tuple[float, Row, list[Row]]
 """A budget, the row of beta = 2, and those of the exponents below."""
@@ -74,9 +78,9 @@ def _notes(budgets: list[dict[str, Any]], certified: list[dict[str, Any]], setti
             apart = 100.0 * (best["accuracy"] - rows[2.0]["accuracy"])
             beyond_paper.append(f"{apart:+.2f} at epsilon = {budget['epsilon']:g} (beta = {best['beta']:g})")
     notes = [
-        f"Task: {settings['task']}; gradients clipped in the l_{settings['norm']:g} norm. Epsilons are "
-        "certified upper bounds, tight for beta = 2 alone, which favours it: over a whole run epsilon lies "
-        f"between {_ranges(certified)}."
+        f"Task: {settings['task']}; gradients clipped in {_norm_told(settings)}. Epsilons are certified "
+        f"upper bounds{_TIGHT_FOR_THE_GAUSSIAN if settings['norm'] == 2.0 else ''}: over a whole run epsilon "
+        f"lies between {_ranges(certified)}."
     ]
     if beyond_paper:
         notes.append(
@@ -84,6 +88,10 @@ def _notes(budgets: list[dict[str, Any]], certified: list[dict[str, Any]], setti
             f"percentage points: {'; '.join(beyond_paper)}."
         )
     return notes
+
+
+def _norm_told(settings: Settings) -> str:
+    return "the matched norm" if settings["norm"] == "matched" else f"l_{settings['norm']:g}"
 
 
 def _ranges(certified: list[dict[str, Any]]) -> str:
@@ -200,9 +208,27 @@ def accuracy_by_beta(settings: Settings, numbers: Numbers) -> "Figure":
         for budget in numbers["budgets"]
         if budget["rows"]
     ]
-    title = f"{settings['task']}, delta = {settings['delta']:g}, clipped in l_{settings['norm']:g}"
+    title = f"{settings['task']}, delta = {settings['delta']:g}, clipped in {_norm_told(settings)}"
     repeats = f"+- 1 std of {settings['repeats']}" if settings["repeats"] > 1 else "one run each"
     return accuracy_figure([(title, curves)], f"test accuracy (%), {repeats}")
+
+
+def _by_multiplier(name: str, numbers: Numbers) -> dict[str, "Figure"]:
+    """As in Figures 14 to 16: a panel for each noise multiplier; no picture of a single one."""
+    panels = [
+        (
+            f"noise multiplier {entry['noise_multiplier']:g}",
+            [
+                curve_of(budget["rows"], f"epsilon = {budget['epsilon']:g}")
+                for budget in entry["budgets"]
+                if budget["rows"]
+            ],
+        )
+        for entry in numbers["by noise multiplier"]
+    ]
+    if len(panels) < 2:
+        return {}
+    return {name: accuracy_figure(panels, "test accuracy (%)", same_scale=True)}
 
 
 def training_files(settings: Settings) -> tuple[str, ...]:
@@ -223,20 +249,103 @@ EXPERIMENT = Experiment(
 )
 
 
-def _panel(name: str, folders: tuple[str, ...] = (), files: tuple[str, ...] = ()) -> Experiment:
+def _panel_numbers(settings: Settings, results: list[dict[str, Any]]) -> Numbers:
+    """Those of the figure, and the best rows of each noise multiplier by itself."""
+    runs = runs_of(settings, results)
+    apart = [
+        {
+            "noise_multiplier": multiplier,
+            "budgets": [
+                {"epsilon": epsilon, "rows": best_rows(own, settings["betas"], epsilon)}
+                for own in [[run for run in runs if run["noise_multiplier"] == multiplier]]
+                for epsilon in settings["epsilons"]
+            ],
+        }
+        for multiplier in settings["noise_multipliers"]
+    ]
+    return {**_numbers(settings, results), "by noise multiplier": apart}
+
+
+def _panel_findings(settings: Settings, numbers: Numbers) -> dict[str, Finding]:
+    found = _verdicts(settings, numbers)
+    apart = numbers["by noise multiplier"]
+    return judged(
+        settings, {**found, "flatter": _flatter(apart), "noise multiplier": _multiplier_effect(apart)}
+    )
+
+
+def _multiplier_effect(apart: Sequence[Mapping[str, Any]]) -> Finding:
+    """How far the noise multipliers are apart at beta = 2, in the budgets that hold several of them."""
+    spreads = {}
+    for budgets in zip(*(entry["budgets"] for entry in apart), strict=True):
+        found = [_accuracy(row) for budget in budgets for row in budget["rows"] if row["beta"] == 2.0]
+        if len(found) > 1:
+            spreads[budgets[0]["epsilon"]] = max(found) - min(found)
+    if not spreads:
+        return Finding("No budget holds two noise multipliers.", Agreement.UNDECIDED)
+    listed = ", ".join(f"{100 * spread:.2f} (epsilon = {epsilon:g})" for epsilon, spread in spreads.items())
+    return Finding(
+        f"At beta = 2 the noise multipliers are apart, in percentage points, by {listed}.",
+        Agreement.of_all(spread <= _WEAK for spread in spreads.values()),
+    )
+
+
+def _flatter(apart: Sequence[Mapping[str, Any]]) -> Finding:
+    """Whether accuracy moves less over beta in [1, 2] at the largest multiplier than at the smallest one."""
+    low, high = (pick(apart, key=lambda entry: float(entry["noise_multiplier"])) for pick in (min, max))
+    verdicts: list[bool | None] = []
+    lines = []
+    for first, last in zip(low["budgets"], high["budgets"], strict=True):
+        shared = {row["beta"] for row in first["rows"]} & {row["beta"] for row in last["rows"]}
+        kept = [
+            [row for row in one["rows"] if row["beta"] in shared and row["beta"] <= 2.0]
+            for one in (first, last)
+        ]
+        if low is high or len(kept[0]) < 2:
+            continue
+        ends = [(max(rows, key=_accuracy), min(rows, key=_accuracy)) for rows in kept]
+        spreads = [_accuracy(best) - _accuracy(worst) for best, worst in ends]
+        errors = [error for pair in ends if (error := error_of_difference(*pair)) is not None]
+        error = math.hypot(*errors) if len(errors) == len(ends) else None
+        less = spreads[0] - spreads[1]
+        verdicts.append(None if error is None or abs(less) <= 2.0 * error else less > 0.0)
+        lines.append(
+            f"{100 * spreads[0]:.2f} and {100 * spreads[1]:.2f} at epsilon = {first['epsilon']:g}"
+            + ("" if error is None else f" (their difference has an error of {100 * error:.2f})")
+        )
+    if not lines:
+        return Finding("No budget holds two exponents at two noise multipliers.", Agreement.UNDECIDED)
+    return Finding(
+        f"Over beta in [1, 2], from the worst exponent to the best, in percentage points with sigma = "
+        f"{low['noise_multiplier']:g} and {high['noise_multiplier']:g}: {'; '.join(lines)}.",
+        Agreement.of_all(verdicts),
+    )
+
+
+def _panel(
+    name: str, folders: tuple[str, ...] = (), files: tuple[str, ...] = (), kept_with: str = ""
+) -> Experiment:
     """Another panel of the figure, which needs a GPU."""
     return dataclasses.replace(
         EXPERIMENT,
         name=name,
-        pictures=lambda settings, numbers: {name: accuracy_by_beta(settings, numbers)},
+        numbers=_panel_numbers,
+        findings=_panel_findings,
+        pictures=lambda settings, numbers: {
+            name: accuracy_by_beta(settings, numbers),
+            **_by_multiplier(f"{name}_noise_multiplier", numbers),
+        },
         files=lambda settings: files,
         packages=(),
-        kept_with="",
+        kept_with=kept_with,
         folders=folders,
         needs_record=bool(folders),
     )
 
 
 REVIEWS = _panel("fig4_imdb", folders=("aclImdb",))
-CIFAR10 = _panel("fig4_cifar10", folders=("cifar-10-batches-py", "cifar-10-batches-bin"))
+REVIEWS_MULTIPLIERS = _panel("fig4_imdb_multipliers", folders=("aclImdb",), kept_with="fig4_imdb")
+_CIFAR10_FOLDERS = ("cifar-10-batches-py", "cifar-10-batches-bin")
+CIFAR10 = _panel("fig4_cifar10", folders=_CIFAR10_FOLDERS)
+CIFAR10_MATCHED = _panel("fig4_cifar10_matched", folders=_CIFAR10_FOLDERS, kept_with="fig4_cifar10")
 SVHN = _panel("fig4_svhn", files=("train_32x32.mat", "test_32x32.mat"))

@@ -147,6 +147,9 @@ def _pictures(settings: Settings, numbers: Numbers) -> dict[str, "Figure"]:
             **canvas.style_number(number),
         )
     axes.set_xscale("log")
+    axes.set_xticks(sorted({row["batch_size"] for row in numbers["batches"]}))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter("")
     axes.set_xlabel("expected batch size (examples)")
     axes.set_ylabel("test accuracy (%), +- 1 std")
     axes.set_title(f"Adult, epsilon = {settings['batches']['epsilon']:g}", fontsize="medium", loc="left")

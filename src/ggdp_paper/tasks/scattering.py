@@ -25,7 +25,7 @@ SCALES = 2
 STRIDE = 2**SCALES
 BORDER = STRIDE
 _WRAPS = range(-2, 3)  # copies of a filter that are added up to make it periodic
-_CHUNK_BYTES = {"cpu": 32 << 20, "cuda": 4 << 30}  # of the largest intermediate, so that memory stays bounded
+_CHUNK_BYTES = {"cpu": 32 << 20, "cuda": 1 << 30}  # of the largest intermediate, so that memory stays bounded
 
 
 @dataclass(frozen=True)

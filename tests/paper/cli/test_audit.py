@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from ggdp.torch import add_noise_
-from ggdp.training import optimizer as training_optimizer
+from ggdp.training.randomness import Randomness
 
 ADULT = ("audit", "--task", "adult", "--synthetic", "--seed", "1", "--beta", "1", "--norm", "1")
 SHORT = (
@@ -39,10 +38,12 @@ def test_an_audit_leaves_a_record_a_picture_and_a_report(ggdp, tmp_path):
 
 
 def test_a_run_with_half_the_noise_is_refuted_with_status_1(ggdp, monkeypatch):
-    def weaker(tensors, noise, *, generator):
-        return add_noise_(tensors, dataclasses.replace(noise, scale=noise.scale / 2.0), generator=generator)
+    add_noise_ = Randomness.add_noise_
 
-    monkeypatch.setattr(training_optimizer, "add_noise_", weaker)
+    def weaker(self, tensors, noise):
+        add_noise_(self, tensors, dataclasses.replace(noise, scale=noise.scale / 2.0))
+
+    monkeypatch.setattr(Randomness, "add_noise_", weaker)
     done = ggdp(*ADULT, *SHORT, "--canaries", "5000", "--json")
     assert done.code == 1
     (found,) = json.loads(done.out)["results"]

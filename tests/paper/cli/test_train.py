@@ -44,6 +44,21 @@ def test_the_record_makes_a_report_without_the_package_that_made_it(ggdp, monkey
     assert "trained by beta-DP-SGD" in page.read_text()
 
 
+def test_record_table_and_page_say_which_training_sets_are_neighbours(ggdp, tmp_path):
+    record, page = tmp_path / "run.json", tmp_path / "run.html"
+    run = (*ADULT[:-2], *NOISE, "--steps", "4", "--adjacency", "replace", "--record", record)
+    done = ggdp(*run)
+    assert "one example in place of another" in done.out
+    whole = json.loads(record.read_text())
+    assert whole["results"][0]["adjacency"] == whole["results"][0]["plan"]["adjacency"] == "replace"
+    assert ggdp("report", record, "--html", page).code == 0
+    assert "one record has different values" in page.read_text()
+    whole["results"][0]["adjacency"] = "add-remove"  # which would promise too much
+    record.write_text(json.dumps(whole))
+    done = ggdp("report", record, "--html", page)
+    assert (done.code, "adjacency must be 'replace', as in plan" in done.err) == (2, True)
+
+
 def test_gradients_that_overflow_end_the_run_in_one_line(ggdp):
     done = ggdp(*ADULT, *NOISE, "--epochs", "2", "--learning-rate", "1e38", "--json")
     assert done.code == 2

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from ggdp.errors import UnsupportedModelError
 from ggdp.training.clipping import Clipping, ExampleGradients
 from ggdp.training.clipping.functional import FunctionalSite
 from ggdp.training.clipping.own_parameters import OwnParametersSite
@@ -57,3 +58,62 @@ def test_a_trial_leaves_parameters_buffers_and_the_generator_as_they_were():
     after = model.state_dict()
     assert all(torch.equal(value, after[name]) for name, value in before.items() if not name.endswith("seen"))
     assert float(after["0.seen"]) == 1.0
+
+
+class Doubled(torch.autograd.Function):
+    """Twice the product, with derivatives of its own."""
+
+    @staticmethod
+    def forward(ctx, x, scale):
+        ctx.save_for_backward(x, scale)
+        return 2.0 * (x * scale)
+
+    @staticmethod
+    def backward(ctx, cotangent):
+        x, scale = ctx.saved_tensors
+        return 2.0 * cotangent * scale, 2.0 * (cotangent * x).sum(dim=(0, 1))
+
+
+SCALED = {
+    "product": (lambda x, scale: x * scale, True),
+    "product from the left": (lambda x, scale: scale * x, True),
+    "another shape": (lambda x, scale: x.mul(scale.reshape(1, 1, -1)), True),
+    "sum": (lambda x, scale: scale + x, True),
+    "both": (lambda x, scale: (x + scale) * scale, True),
+    "one number of it": (lambda x, scale: x * scale[0], False),
+    "in place": (lambda x, scale: x.clone().mul_(scale), False),
+    "matrix": (lambda x, scale: x * (x @ scale).unsqueeze(-1), False),
+    "a function with its own derivatives": (lambda x, scale: Doubled.apply(x, scale), False),
+    "without derivatives": (lambda x, scale: x * scale + (x * scale).detach() + still(x, scale), False),
+}
+
+
+def still(x, scale):
+    with torch.no_grad():
+        return x * scale
+
+
+class Scaled(nn.Module):
+    def __init__(self, use):
+        super().__init__()
+        self.inner, self.scale, self.use = nn.Linear(4, 6), nn.Parameter(torch.rand(6) + 0.5), use
+
+    def forward(self, inputs):
+        return self.use(self.inner(inputs), self.scale)
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_a_scale_beside_a_layer_leaves_the_layer_its_rule_where_all_its_uses_are_known(name):
+    use, is_known = SCALED[name]
+    kinds = kinds_of(Scaled(use), torch.randn(5, 3, 4))  # the check compares with plain autograd
+    assert (OwnParametersSite in kinds, FunctionalSite in kinds) == (is_known, not is_known)
+
+
+def test_another_use_of_a_scale_than_in_the_first_batch_is_refused():
+    model = Scaled(lambda x, scale: x * scale)
+    gradients = ExampleGradients(model)
+    model(torch.randn(5, 3, 4))
+    model.use = lambda x, scale: x @ scale
+    with pytest.raises(UnsupportedModelError, match="otherwise than in its first call"):
+        model(torch.randn(5, 3, 4))
+    gradients.detach()

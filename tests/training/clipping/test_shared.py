@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ggdp.training.clipping.call import AbstractCall, measure
+from ggdp.training.clipping import linear
+from ggdp.training.clipping.call import AbstractCall, measure, measure_all
 from ggdp.training.clipping.embedding import EmbeddingCall
 from ggdp.training.clipping.linear import Slots, linear_call
 from ggdp.training.clipping.shared import SummedCalls
@@ -77,3 +78,19 @@ def test_products_are_not_taken_where_the_matrix_is_cheaper_or_the_norm_is_anoth
         [linear_call(Slots(0, None), a[:, :, :4], g[:, :, :7]), EmbeddingCall(0, 7, tokens, e[:, :, :4])]
     )
     assert small.closed_norms(2.0) is None
+
+
+def test_products_of_an_input_that_layers_have_in_common_are_found_once(monkeypatch):
+    torch.manual_seed(0)
+    tokens, seen = torch.randn(4, 5, 64), []
+    calls = [
+        linear_call(Slots(number, None), tokens[:], torch.randn(4, 5, outputs))
+        for number, outputs in enumerate((64, 64, 32))
+    ]
+    gram = linear.gram
+    monkeypatch.setattr(linear, "gram", lambda vectors: seen.append(vectors.shape[2]) or gram(vectors))
+    together = measure_all(calls, 2.0, Workspace())
+    assert sorted(seen) == [32, 64, 64, 64]  # three cotangents and the input
+    for call, measured in zip(calls, together, strict=True):
+        gradients = torch.einsum("nto,nti->noi", call.cotangent, call.activation)
+        torch.testing.assert_close(measured.found[0], gradients.flatten(1).norm(dim=1), rtol=1e-5, atol=0.0)

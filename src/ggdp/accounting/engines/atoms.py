@@ -198,7 +198,8 @@ def _merged(
     there = p > 0.0
     points = first + np.nonzero(there)[0]
     slack = 64.0 * UNIT_ROUNDOFF * (1.0 + np.abs(origin) + np.abs(points) * spacing)
-    return points, (-np.log1p(excess[there] / p[there]) - slack) / spacing, p[there]
+    with np.errstate(divide="ignore"):  # on a coarse grid a merged atom may lie farther up than doubles tell
+        return points, (-np.log1p(excess[there] / p[there]) - slack) / spacing, p[there]
 
 
 def _offset(distance: Array, mass: Array) -> float:

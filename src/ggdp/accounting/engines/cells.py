@@ -363,7 +363,7 @@ def _walked(holds: Callable[[float], bool], start: float, side: float, end: floa
     bad, step = start, 1e-14 * (1.0 + abs(start))
     while True:
         good = start + side * step
-        if side * (good - end) >= 0.0:
+        if not side * (good - end) < 0.0:  # nor where both are infinite
             return end
         if holds(good):
             break

@@ -65,7 +65,8 @@ CLOCK = Clock()
 
 def too_large(at_least: float, about: float | None = None) -> EpsilonTooLargeError:
     """The refusal of an epsilon beyond what is computed: certainly at least so large, or about so large."""
-    size = f"at least {at_least:g}" if about is None else f"about {about:g}"
+    known = "" if at_least > MOST_EPSILON else "known only to be "
+    size = f"{known}at least {at_least:g}" if about is None else f"about {about:g}"
     return EpsilonTooLargeError(
         f"epsilon at this delta must be at most {MOST_EPSILON:g} to be computed, and is {size}: "
         "take more noise, fewer steps or a larger delta",

@@ -32,14 +32,18 @@ _NONE = -1e9  # log of a mass that is none
 
 def log_chernoff_constant(theta: float) -> float:
     """log of sup over x > 0 of (1 - e^-x) e^{-theta x}, which is theta^theta / (1 + theta)^(1 + theta)."""
-    return -theta * math.log1p(1.0 / theta) - math.log1p(theta) if theta > 0.0 else 0.0
+    if theta <= 0.0:
+        return 0.0
+    # not theta log(theta) - (1 + theta) log(1 + theta), of which large theta leave no digits
+    one = math.log1p(1.0 / theta) if theta > 1.0 else math.log1p(theta) - math.log(theta)
+    return -math.log1p(theta) - theta * one
 
 
 def log_delta_above(parts: Parts, plan: TiltPlan, theta: float, epsilon: float) -> float:
     """A certified upper bound of log delta at epsilon, from the best tilt around the one given."""
 
     def bound(tilt: float, cumulant: float) -> float:
-        rounding = 4.0 * UNIT_ROUNDOFF * (abs(cumulant) + abs(tilt * epsilon) + 64.0)
+        rounding = 8.0 * UNIT_ROUNDOFF * (abs(cumulant) + tilt * epsilon + 1.0)
         return cumulant - tilt * epsilon + log_chernoff_constant(tilt) + rounding
 
     return min(_best_tilt(parts, plan, theta, bound), 0.0)
@@ -52,7 +56,8 @@ def epsilon_above(
     where the plan says that it would exceed what is wanted."""
 
     def bound(tilt: float, cumulant: float) -> float:
-        return (cumulant + log_chernoff_constant(tilt) - log_delta) / tilt
+        rounding = 8.0 * UNIT_ROUNDOFF * (abs(cumulant) - log_delta + 1.0)
+        return (cumulant + log_chernoff_constant(tilt) - log_delta + rounding) / tilt
 
     return max(_best_tilt(parts, plan, theta, bound, wanted), 0.0)
 
@@ -175,7 +180,33 @@ def log_delta_below(parts: Parts, plan: TiltPlan, epsilon: float) -> float:
             found = event.log_p + np.log(-np.expm1(np.minimum(ratio, 0.0)))
         return np.where(ratio < 0.0, found, -np.inf)
 
+    if (log_complement := _log_complement(parts, epsilon)) < 0.0:
+        best = max(best, math.log1p(-math.exp(log_complement)) - 1e-12)  # it is never 1
     return max(best, _largest(parts, value, epsilon), _all_log_delta(parts, epsilon))
+
+
+def is_nearly_one(parts: Parts, epsilon: float) -> bool:
+    """Whether delta at epsilon is certainly above 1 - 1e-12."""
+    return _log_complement(parts, epsilon) < -12.0 * math.log(10.0)
+
+
+def _log_complement(parts: Parts, epsilon: float) -> float:
+    """log of an upper bound of 1 - delta at epsilon, which is the integral of min(P, e^epsilon Q).
+
+    That is at most the integral of sqrt(P e^epsilon Q), and the integral of sqrt(PQ) is a product over the
+    releases. Only whether each loss is positive is looked at, and only in a few parts: this hides more.
+    """
+    log_bound = 0.5 * epsilon
+    for pair, times in sorted(parts, key=lambda part: -part[1])[:_MOST_SINGLE]:
+        place = thresholds(pair, np.zeros(1))[0]
+        if not np.isfinite(place[0]):
+            continue
+        log_p, log_q, slip = (float(one[0]) for one in log_masses(pair, place))
+        p, q = math.exp(min(log_p - slip, -1e-16)), math.exp(min(log_q + slip, -1e-16))
+        apart = math.sqrt(p) - math.sqrt(q), math.sqrt(1.0 - q) - math.sqrt(1.0 - p)
+        half = 0.5 * sum(max(one - 16.0 * UNIT_ROUNDOFF, 0.0) ** 2 for one in apart)
+        log_bound += times * math.log1p(-half) * (1.0 - 1e-12)
+    return log_bound + 1e-12
 
 
 @dataclass(frozen=True)
@@ -221,12 +252,14 @@ def _largest(parts: Parts, value: Callable[[_Beyond], Array], about: float) -> f
 
 
 def log_total_variation_above(parts: Parts) -> float:
-    """log of the sum of every release's total variation, which that of the composition cannot exceed."""
-    total = 0.0
+    """log of a bound on the composition's total variation: 1 - the product of (1 - each release's)."""
+    total = log_rest = 0.0
     for pair, times in parts:
         stick = hockey_stick(pair, np.zeros(1))
-        total += times * float(stick.value[0] + stick.error[0])
-    return math.log(total)
+        one = float(stick.value[0] + stick.error[0])
+        total += times * one
+        log_rest += times * math.log1p(-one) if one < 1.0 else -math.inf
+    return math.log(min(total, -math.expm1(log_rest)) * (1.0 + (64 + len(parts)) * UNIT_ROUNDOFF) + 1e-320)
 
 
 def top_atom(parts: Parts, log_delta: float) -> Bounds | None:

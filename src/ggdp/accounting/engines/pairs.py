@@ -180,7 +180,8 @@ class PairComposition:
         plan = self._plan
         saddle = saddle_for_epsilon(plan, epsilon)
         best: Bounds | None = None
-        if not saddle.deviation > 0.0 or saddle.log_delta < _SMALLEST_LOG_DELTA or epsilon > MOST_EPSILON:
+        far = saddle.log_delta < _SMALLEST_LOG_DELTA or epsilon > MOST_EPSILON
+        if not saddle.deviation > 0.0 or far or moments.is_nearly_one(self.parts, epsilon):
             return self._delta_by_moments(saddle, epsilon)
         tried: list[tuple[float, _Built]] = []
         for turn, (method, attempt) in enumerate(self._delta_attempts(saddle, epsilon)):

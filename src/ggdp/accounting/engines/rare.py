@@ -236,6 +236,8 @@ def _rare(planner: _Planner, restricted: Parts, reach: _Reach, epsilon: float) -
         log_q = float(log_masses(pair, np.array([pair.cut]))[1][0])
         log_expected = float(np.logaddexp(log_expected, math.log(times) + log_q))
         gap = pair.rate * (up - down)
+        if not gap < 1.0 - q:
+            raise CannotCertifyError("no loss is below the cut")
         log_none_q += times * math.log1p(-q)
         log_none_gap += times * math.log1p(-gap / (1.0 - q))
         ulps = (
@@ -265,5 +267,6 @@ def _log_other(planner: _Planner, reach: _Reach, distance: float) -> float:
         log_one = nodes.log_phi[0] + nodes.quadrature[0] + nodes.roundoff[0]
         log_chernoff += times * log_one
         left_out = min(left_out, log_one)
-    # the bound is for all releases but one, and a restricted law's factor may lie just below one
-    return math.log(math.exp(min(log_chernoff - left_out, 0.0)) + beyond)
+    # the bound is for all releases but one, and a restricted law's factor may lie just below one; 1e-320 is
+    # more than what underflows
+    return math.log(math.exp(min(log_chernoff - left_out, 0.0)) + beyond + 1e-320)

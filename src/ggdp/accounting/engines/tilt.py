@@ -126,7 +126,8 @@ class TiltPlan:
 
     def log_moduli(self, theta: float, omega: float) -> Array:
         """log |phi(theta + i omega)| / phi(theta) of each part."""
-        exponent = self.log_mass + theta * self.loss
+        with np.errstate(over="ignore"):
+            exponent = self.log_mass + theta * self.loss
         peak = np.maximum.reduceat(exponent, self.starts)
         term = np.exp(exponent - np.repeat(peak, self._lengths()))
         wave = np.add.reduceat(term * np.exp(1j * omega * self.loss), self.starts)

@@ -15,6 +15,9 @@
 | `PermuteAndFlipDpEvent(epsilon)` | Laplace noise of scale 1, moved by epsilon | see below |
 | `RandomizedResponseDpEvent` | `RandomizedResponse` | the same words, for records that are replaced |
 | `PoissonSampledDpEvent(q, ...)` | `PoissonSampled(..., rate=q)` | the same words |
+| `SampledWithoutReplacementDpEvent(n, m, ...)` | `FixedSizeSampled(..., m, n)` | the same words; see below |
+| `SampledWithReplacementDpEvent(n, m, ...)` | the same with `replacement=True` | likewise |
+| `TruncatedSubsampledGaussianDpEvent` | `TruncatedPoisson` of Gaussian noise | the same words |
 | ... sampled twice, q then p | `rate = q * p` | independent coins multiply |
 | ... several Gaussians on one sample | one Gaussian | their sum weighted by 1/sigma^2 is sufficient |
 | `ComposedDpEvent`, `SelfComposedDpEvent` | `Composed` | the same words |
@@ -25,6 +28,12 @@ Everything else is refused with the reason.
 *Discrete Gaussian.* Of a vector of integers, an l2 sensitivity below sqrt(2) moves one integer, by 1. With
 a larger one a vector may move in several directions, of which none is known to be the worst; that is
 refused.
+
+*Batches of a fixed size.* The n records are those of either neighbour: where one of them has n + 1, a record
+is in the batch less often than where n is the larger size, which is what is accounted for. What happens on
+them is one release of Gaussian or Laplace noise. A noise multiplier is over what one record adds to a sum, as
+in `PLDAccountant`, so that a replacement moves the sum by two; `RdpAccountant` takes it for what a
+replacement does.
 
 *Permute and flip.* Its law depends on utilities, each of which one record moves by at most a known
 distance. By the theorem of McKenna and Sheldon (2020) it is (epsilon h)-private for utilities that differ
@@ -43,7 +52,15 @@ from typing import Any, cast
 from ggdp import arguments
 from ggdp.distributions import Gaussian, Laplace
 from ggdp.errors import RefusedEventError
-from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, Mechanism, PoissonSampled
+from ggdp.mechanisms import (
+    AdditiveNoise,
+    Adjacency,
+    Composed,
+    FixedSizeSampled,
+    Mechanism,
+    PoissonSampled,
+    TruncatedPoisson,
+)
 from ggdp.mechanisms.composed import Step
 from ggdp.privacy_loss.classical import (
     BoundedRange,
@@ -225,6 +242,15 @@ def _release(kind: str, event: Any, relation: Relation) -> Step | None:
         case "ExponentialMechanismDpEvent":
             epsilon = arguments.real("epsilon", event.epsilon, least=0.0)
             return BoundedRange(epsilon) if epsilon else None
+        case "SampledWithoutReplacementDpEvent" | "SampledWithReplacementDpEvent":
+            return _fixed_size(event, relation, kind == "SampledWithReplacementDpEvent")
+        case "TruncatedSubsampledGaussianDpEvent":
+            step = _additive(Gaussian, event.noise_multiplier, relation)
+            rate = arguments.real("sampling_probability", event.sampling_probability, least=0.0, most=1.0)
+            if step is NOT_PRIVATE or rate == 0.0:
+                return step if rate else None
+            largest, size = event.truncated_batch_size, event.dataset_size
+            return TruncatedPoisson(cast(AdditiveNoise, step), rate, largest, size)
         case "PermuteAndFlipDpEvent":
             epsilon = arguments.real("epsilon", event.epsilon, least=0.0)
             return (
@@ -238,9 +264,6 @@ def _release(kind: str, event: Any, relation: Relation) -> Step | None:
 
 
 _REFUSED = {
-    "SampledWithReplacementDpEvent": "batches of fixed size have no worst pair that is proved here",
-    "SampledWithoutReplacementDpEvent": "batches of fixed size have no worst pair that is proved here",
-    "TruncatedSubsampledGaussianDpEvent": "batches of bounded size have no worst pair that is proved here",
     "SingleEpochTreeAggregationDpEvent": "trees are not known here; RdpAccountant knows them",
     "ZCDpEvent": "a bound on Renyi divergences does not name a worst pair; RdpAccountant is made for it",
     "RepeatAndSelectDpEvent": "a random number of repetitions has no worst pair; RdpAccountant has a bound",
@@ -256,6 +279,21 @@ def _additive(noise: Any, multiplier: float, relation: Relation) -> Step:
     if released.scale <= NOISE_MULTIPLIER.most * math.sqrt(2.0) or relation is Adjacency.REPLACE:
         return AdditiveNoise(released)
     return AdditiveNoise(released, shift=((1.0, 1),))  # the same, named: shifts may be as small as one likes
+
+
+def _fixed_size(event: Any, relation: Relation, replacement: bool) -> Step | None:
+    if relation == SPECIAL:
+        raise ValueError(
+            "neighboring_relation must be `ADD_OR_REMOVE_ONE` or `REPLACE_ONE` for batches of a fixed size"
+        )
+    steps = _steps(event.event, relation, sampled=True)
+    size = arguments.whole("sample_size", event.sample_size, least=0)
+    if not steps or size == 0 or steps[0][0] is NOT_PRIVATE:
+        return NOT_PRIVATE if steps and size else None
+    step, times = steps[0]
+    if len(steps) > 1 or times > 1 or not isinstance(step, AdditiveNoise):
+        raise ValueError("event must be one release of Gaussian or Laplace noise on a batch of a fixed size")
+    return FixedSizeSampled(step, size, event.source_dataset_size, replacement)
 
 
 def _discrete_gaussian(event: Any, relation: Relation) -> Step | None:

@@ -103,11 +103,7 @@ class WorstDirection:
     directions: Sequence[PairComposition | CellComposition]
 
     def epsilon(self, log_delta: float) -> Bounds:
-        """Certified epsilon at log delta.
-
-        Raises:
-            EpsilonTooLargeError: it exceeds what is computed.
-        """
+        """Certified epsilon at log delta; `EpsilonTooLargeError` where it exceeds what is computed."""
         with CLOCK.running(_SECONDS):
             worst = self.directions[0].epsilon(log_delta)
             for one in self.directions[1:]:
@@ -117,10 +113,12 @@ class WorstDirection:
 
     def delta(self, epsilon: float) -> Bounds:
         """Certified delta at epsilon."""
+        first, *others = self.directions if epsilon > 0.0 else self.directions[::-1]
         with CLOCK.running(_SECONDS):
-            worst = self.directions[0].delta(epsilon)
-            for one in self.directions[1:]:
-                worst = Bounds.worst(worst, one.delta(epsilon, worst.lower))
+            worst = first.delta(epsilon)
+            for one in others:
+                if epsilon > 0.0 or worst.width > 1e-6 * worst.upper:  # the total variation is that of both
+                    worst = Bounds.worst(worst, one.delta(epsilon, worst.lower))
         return worst
 
     def largest_loss(self) -> tuple[float, float]:

@@ -6,10 +6,10 @@ parameter's per-example gradient is known, and need not be written down to be me
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import Tensor
@@ -76,6 +76,9 @@ class AbstractCall(ABC):
     def matrix_terms(self) -> MatrixTerms | None:
         """The outer products that the gradients are sums of, if they are; see `shared`."""
         return None
+
+    def share_input(self, inputs: dict[Hashable, Any]) -> None:  # noqa: B027
+        """Find out, among what other calls have put here, which of them have the same input."""
 
     @abstractmethod
     def closed_norms(self, p: float) -> list[Tensor] | None:
@@ -226,7 +229,10 @@ def weighted_sums(layers: dict[int, list[Measured]], weights: dict[int, Tensor])
 
 
 def measure_all(calls: Sequence[AbstractCall], p: float, workspace: Workspace) -> list[Measured]:
-    """`measure` every call, outer products together."""
+    """`measure` every call, outer products together, products of a common input once."""
+    inputs: dict[Hashable, Any] = {}
+    for call in calls:
+        call.share_input(inputs)
     products = {call: product for call in calls if (product := call.outer_product) is not None}
     found = dict(zip(products, outer_norms(list(products.values()), p), strict=True)) if products else {}
     return [

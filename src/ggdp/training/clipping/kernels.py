@@ -10,7 +10,7 @@ from torch import Tensor
 _NUMBERS = 1024  # of a program
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])  # which changes with every batch, and is not worth a new kernel
 def _row_norms_kernel(rows, norms, num_rows, length, stride, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     is_row = row < num_rows

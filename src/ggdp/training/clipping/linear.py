@@ -5,6 +5,7 @@ i.
 
 import functools
 import math
+from collections.abc import Hashable
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -190,6 +191,29 @@ class LinearCall(AbstractCall):
 class SequenceCall(LinearCall):
     """Several positions t per example: the weight's gradient is a product, the sum over t of g_it^T a_it."""
 
+    _input: "SharedInput | None" = None
+    _bias: Tensor | None = None
+
+    @property
+    def _bias_rows(self) -> Tensor:
+        """The gradients of the bias, (n, O), found once."""
+        if self._bias is None:
+            self._bias = self.cotangent.sum(dim=1)
+        return self._bias
+
+    def zero_rows(self, rows: Tensor) -> None:
+        """See `AbstractCall`."""
+        super().zero_rows(rows)
+        self._bias = None
+
+    def share_input(self, inputs: dict[Hashable, Any]) -> None:
+        """See `AbstractCall`."""
+        if self._slots.weight is not None:
+            a = self.activation
+            key = (a.data_ptr(), a.shape, a.stride(), a.dtype, a.device)
+            self._input = inputs.setdefault(key, SharedInput())
+            self._input.users += 1
+
     @property
     def outer_product(self) -> None:
         """None: a sum of them is not one."""
@@ -198,6 +222,14 @@ class SequenceCall(LinearCall):
         """At p = 2, the Gram identity where it is cheaper than the product; otherwise None."""
         if p != 2.0 or self._slots.weight is None:
             return None
+        try:
+            return self._gram_pieces()
+        finally:
+            if self._input is not None:
+                self._input.leave()
+                self._input = None
+
+    def _gram_pieces(self) -> list[Tensor] | None:
         positions, outputs = self.cotangent.shape[1:]
         kept = may_be_kept(self.num_examples * self.example_bytes, self.device)
         inputs = self.activation.shape[-1]
@@ -205,15 +237,17 @@ class SequenceCall(LinearCall):
         passes = passes_worth(self.device)
         if not gram_is_cheaper(operations, positions, inputs * outputs, kept=kept, passes=passes):
             return None
-        (activation, a_top), (cotangent, g_top) = map(scaled_to_one, (self.activation, self.cotangent))
-        found = [
-            gram_norms(gram(activation[start:stop]), gram(cotangent[start:stop]), inputs + outputs)
-            for start, stop in self._gram_chunks(positions)
-        ]
-        norms, spread = (torch.cat(each) * a_top * g_top for each in zip(*found, strict=True))
+        shared = self._input or SharedInput()
+        found = []
+        for start, stop in self._gram_chunks(positions):
+            a, a_top = shared.products(self.activation, start, stop)
+            cotangent, g_top = scaled_to_one(self.cotangent[start:stop])
+            norms, spread = gram_norms(gram(cotangent), a, inputs + outputs)
+            found.append((norms * (size := a_top * g_top), spread * size))
+        norms, spread = found[0] if len(found) == 1 else map(torch.cat, zip(*found, strict=True))
         self._spread, pieces = spread, [norms]
         if self._slots.bias is not None:
-            pieces.append(row_norms(self.cotangent.sum(dim=1), 2.0))
+            pieces.append(row_norms(self._bias_rows, 2.0))
         return pieces
 
     def spread(self, p: float) -> Tensor | None:
@@ -229,8 +263,10 @@ class SequenceCall(LinearCall):
         return (a * g).sum(dim=1).to(self.cotangent.dtype)
 
     def _gram_chunks(self, positions: int) -> list[tuple[int, int]]:
-        """Ranges of examples whose two Gram matrices make up a chunk."""
-        size = max(1, chunk_bytes(self.device) // (2 * positions**2 * self.cotangent.element_size()))
+        """Ranges of examples whose two Gram matrices, and what they are made from, make up a chunk."""
+        width = self.activation.shape[-1] + self.cotangent.shape[-1]
+        numbers = positions * (2 * positions + width)
+        size = max(1, chunk_bytes(self.device) // (numbers * self.cotangent.element_size()))
         return [(start, min(start + size, self.num_examples)) for start in range(0, self.num_examples, size)]
 
     def rows(self, start: int, stop: int, into: Matrices | None = None) -> Matrices:
@@ -245,19 +281,48 @@ class SequenceCall(LinearCall):
                 torch.bmm(cotangent.transpose(1, 2), activation, out=into[0].view(shape))
                 matrices.append(into[0])
         if self._slots.bias is not None:
-            matrices.append(cotangent.sum(dim=1))
+            matrices.append(self._bias_rows[start:stop])
         return tuple(matrices)
 
     def weighted_sum(self, weights: Tensor) -> tuple[Tensor, ...]:
         """See `AbstractCall`."""
-        scaled = (self.cotangent * weights.view(-1, 1, 1)).flatten(0, 1)
         tensors = []
         if self._slots.weight is not None:
+            scaled = (self.cotangent * weights.view(-1, 1, 1)).flatten(0, 1)
             weight = scaled.t() @ self.activation.reshape(len(scaled), -1)
             tensors.append(self._slots.turned(weight))
         if self._slots.bias is not None:
-            tensors.append(scaled.sum(dim=0))
+            tensors.append(torch.mv(self._bias_rows.t(), weights))
         return tuple(tensors)
+
+
+class SharedInput:
+    """Products of positions of an input that several layers have, as queries, keys and values do.
+
+    Attributes:
+        users: Calls that have yet to ask; what the last one asked for is not kept.
+    """
+
+    def __init__(self) -> None:
+        self.users = 0
+        self._found: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+
+    def products(self, activation: Tensor, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        """The `gram` matrices of these examples divided by their largest entry, and those entries."""
+        found = self._found.get((start, stop))
+        if found is None:
+            scaled, top = scaled_to_one(activation[start:stop])
+            found = gram(scaled), top
+            total = len(activation) * found[0][0].numel() * found[0].element_size()
+            if self.users > 1 and total <= chunk_bytes(activation.device):
+                self._found[start, stop] = found
+        return found
+
+    def leave(self) -> None:
+        """One of the calls has asked all that it will."""
+        self.users -= 1
+        if self.users < 1:
+            self._found.clear()
 
 
 def gram_is_cheaper(operations: int, positions: int, size: int, *, kept: bool, passes: int = 8) -> bool:

@@ -42,11 +42,11 @@ class LossTerms:
     Attributes:
         sizes: For every reduction over the batch, how many numbers each example has in it.
         pending: How many targets each example has in a mean over targets, or whether it has its one target;
-            looked at when the device is waited for anyway.
+            looked at when the device is waited for anyway. A number where all have as many.
     """
 
     sizes: list[float] = field(default_factory=list)
-    pending: list[Tensor] = field(default_factory=list)
+    pending: list[Tensor | int] = field(default_factory=list)
 
     def settle(self, known: set[int]) -> None:
         """Look at what was put off: over how many targets of each example the loss is a mean.
@@ -58,7 +58,7 @@ class LossTerms:
         Raises:
             UnsupportedModelError: The number of targets depends on the data (`ignore_index`).
         """
-        ends = [torch.stack(torch.aminmax(targets)).int().tolist() for targets in self.pending]
+        ends = [torch.stack(torch.aminmax(torch.as_tensor(each))).int().tolist() for each in self.pending]
         if not known:
             known.update(least for least, _ in ends)
         for least, most in ends:
@@ -121,9 +121,8 @@ _OUTPUTS = "ggdp outputs"
 def mark_output(output: Tensor, token: object) -> None:
     """Remember on its node that a tensor is an output of the model, known by this token."""
     if output.grad_fn is not None:
-        cast(dict[str, Any], output.grad_fn.metadata).setdefault(_OUTPUTS, []).append(
-            (output.output_nr, token)
-        )
+        noted = cast(dict[str, Any], output.grad_fn.metadata).setdefault(_OUTPUTS, [])
+        noted.append((output.output_nr, token))
 
 
 def outputs_used(roots: Sequence[Tensor]) -> list[object]:
@@ -347,13 +346,15 @@ class _Reader:
                 "the loss is a mean with class weights, which divides by the weights of all labels in the "
                 f"batch, so that one example changes the gradients of all others; {_WAY_OUT}"
             )
-        ignored = _signed(_saved(node, "ignore_index"), 0)
-        is_target = _saved(node, "target") != ignored
-        if len(is_target) % self._num_examples:
+        target = _saved(node, "target")
+        if len(target) % self._num_examples:
             raise _unknown(node)
-        if is_target.dim() > 1 or len(is_target) != self._num_examples:
-            is_target = is_target.reshape(self._num_examples, -1).sum(dim=1)
-        self.terms.pending.append(is_target)
+        counted = _saved(node, "total_weight")  # targets that are not ignored; float32 counts to 2^24
+        if counted.is_cpu and counted.item() == target.numel() < 1 << 24:
+            self.terms.pending.append(target.numel() // self._num_examples)
+            return
+        is_target = target != _signed(_saved(node, "ignore_index"), 0)
+        self.terms.pending.append(is_target.reshape(self._num_examples, -1).sum(dim=1))
 
     def _dims(self, node: Node, count: int) -> tuple[int, ...]:
         """The dimensions that a reduction removes."""

@@ -144,9 +144,8 @@ def _site(
     module: nn.Module, path: str, numbers: dict[nn.Parameter, int], tape: Tape, *, batch_first: bool
 ) -> AbstractSite:
     if batch_first and _stand_beside(module):
-        own = {
-            name: numbers[each] for name, each in module.named_parameters(recurse=False) if each in numbers
-        }
+        held = module.named_parameters(recurse=False, remove_duplicate=False)
+        own = {name: numbers[each] for name, each in held if each in numbers}
         return OwnParametersSite(module, path, own, tape, batch_first=batch_first)
     rule: type[AbstractSite] = _named_rule(module) or FunctionalSite
     for kind, candidate in _RULES:

@@ -33,26 +33,16 @@ class NormalizationSite(AbstractSite):
         swapped = not self.batch_first and self._features > 0 and input.dim() > self._features + 1
         may_fold = not swapped and self._features > 0
         fold = self.check_examples(input.shape[1 if swapped else 0], may_fold=may_fold)
-        shape = self._affine_shape(input)
-        output = self._normalise(input) * cast(Tensor, self.parameter("weight")).view(shape)
-        if self.module._parameters.get("bias") is not None:
-            output = output + cast(Tensor, self.parameter("bias")).view(shape)
+        affine = {name: self.parameter(name) for name in self.module._parameters}
+        output = self._normalise(input, **affine)
         # The input is kept, which autograd keeps anyway, and normalised once more when it is needed.
         note = partial(_affine_call, self._slots, self._features, swapped, fold, self._normalise)
         return self.watch(output, note, input, dim=1 if swapped else 0)
 
-    def _affine_shape(self, input: Tensor) -> tuple[int, ...]:
-        """The parameters against the input: its trailing `features` dimensions, or its channels (features =
-        0).
-        """
-        if self._features:
-            return tuple(input.shape[-self._features :])
-        return (1, input.shape[1], *(1,) * (input.dim() - 2))
 
-
-def _normaliser(module: nn.Module) -> tuple[Callable[[Tensor], Tensor], int]:
-    """The normalisation without its affine part, and the number of trailing feature dimensions (0:
-    channels).
+def _normaliser(module: nn.Module) -> tuple[Callable[..., Tensor], int]:
+    """The normalisation, without its affine part unless weight and bias are given, and the number of trailing
+    feature dimensions (0: channels).
     """
     if isinstance(module, nn.LayerNorm):
         shape = list(module.normalized_shape)
@@ -63,7 +53,16 @@ def _normaliser(module: nn.Module) -> tuple[Callable[[Tensor], Tensor], int]:
         shape = list(module.normalized_shape)
         return partial(F.rms_norm, normalized_shape=shape, eps=module.eps), len(shape)
     instance = cast(nn.InstanceNorm2d, module)
-    return partial(F.instance_norm, use_input_stats=True, eps=instance.eps), 0
+    return partial(_instance_norm, eps=instance.eps), 0
+
+
+def _instance_norm(
+    input: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float
+) -> Tensor:
+    """With weights it fails on an empty batch, to which they make no difference."""
+    if not len(input):
+        weight = bias = None
+    return F.instance_norm(input, weight=weight, bias=bias, use_input_stats=True, eps=eps)
 
 
 def _affine_call(
