@@ -321,7 +321,7 @@ class TestThreads:
 
 
 class TestManyParts:
-    @pytest.mark.parametrize("seed", [1, 4, 5, 6])
+    @pytest.mark.parametrize("seed", [1, 5])
     def test_nothing_that_is_added_lowers_what_is_reported(self, seed):
         rng = np.random.default_rng(seed)
         ledger, before = Accountant(), [0.0, 0.0]

@@ -34,7 +34,7 @@ class Setting:
 
 
 # With half the noise, the bound shown exceeds the claim by more than 4 of its standard deviations.
-SETTINGS = [Setting(1.5, 0.8, 1.0, 1), Setting(2.0, 0.8, 0.6, 2)]
+SETTINGS = [Setting(2.0, 0.8, 0.6, 2)]  # other exponents: tests/training/test_audit.py
 
 
 def trained(setting, *, with_canary, seed):
