@@ -177,8 +177,7 @@ class PairComposition:
             is_best = built.is_at_home(epsilon) and _relative_width(answer) <= built.enough_delta
             if is_best or _is_good(answer, built.method, -found.slope * epsilon):
                 return answer
-        plan = self._plan
-        saddle = saddle_for_epsilon(plan, epsilon)
+        saddle = saddle_for_epsilon(self._plan, epsilon)
         best: Bounds | None = None
         far = saddle.log_delta < _SMALLEST_LOG_DELTA or epsilon > MOST_EPSILON
         if not saddle.deviation > 0.0 or far or moments.is_nearly_one(self.parts, epsilon):
