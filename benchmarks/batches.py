@@ -33,16 +33,20 @@ def timed(ask: Callable[[], str]) -> str:
     start = time.process_time()
     try:
         found = ask()
-    except Exception as error:
+    except (ValueError, ArithmeticError, NotImplementedError) as error:
         found = f"refused ({type(error).__name__})"
     return f"{found:>34} {time.process_time() - start:8.2f} s"
 
 
 def google(event: object) -> str:
     """Epsilon of dp_accounting's accountant of privacy loss distributions."""
+    from dp_accounting import UnsupportedEventError
     from dp_accounting.pld import PLDAccountant
 
-    return f"{PLDAccountant().compose(event).get_epsilon(DELTA):.6f}"
+    try:
+        return f"{PLDAccountant().compose(event).get_epsilon(DELTA):.6f}"
+    except UnsupportedEventError:
+        return "refused"
 
 
 def main() -> None:

@@ -313,7 +313,7 @@ def tries(asked: argparse.Namespace) -> None:
         name = hashlib.sha256(line.encode()).hexdigest()[:10]
         try:
             record = run(argparse.Namespace(**{**vars(asked), **change, "out": asked.out / name}))
-        except Exception as error:
+        except (torch.OutOfMemoryError, ValueError) as error:  # settings that do not fit, or are refused
             print(f"{line}: {type(error).__name__} {str(error)[:300]}", flush=True)
             continue
         kept = ("accuracy", "accuracy, an image and its mirror image averaged", "phases", "seconds")
@@ -380,7 +380,7 @@ def speed(asked: argparse.Namespace) -> None:
                 flush=True,
             )
             private.detach()
-        except Exception as error:
+        except torch.OutOfMemoryError as error:
             print(
                 f"{train}, {views} views, half={half}: {type(error).__name__} {str(error)[:300]}", flush=True
             )

@@ -189,6 +189,16 @@ def test_noise_that_is_drawn_ahead_is_handed_out_once_and_not_in_a_forked_proces
         steps(source, 1)
 
 
+def test_a_copy_does_not_get_the_noise_that_was_drawn_ahead():
+    source, noise = Randomness.of(None), GeneralizedGaussian(2.0, 1.0)
+    source.add_noise_([torch.zeros(10)], noise)
+    both = [torch.zeros(10), torch.zeros(10)]
+    copied = copy.copy(source)
+    source.add_noise_([both[0]], noise)
+    copied.add_noise_([both[1]], noise)
+    assert not torch.isclose(*both).any()
+
+
 def test_pieces_of_tensors_get_the_noise_that_is_drawn_ahead_for_the_whole():
     noise, sizes = GeneralizedGaussian(2.0, 1.0), (30, 7)
     whole, cut = (Randomness.of(generator(3)) for _ in range(2))

@@ -63,17 +63,7 @@ def curve(
     output.need("matplotlib" if plot else None)
     deltas = [float(delta) for delta in np.geomspace(from_delta, to_delta, points)]
     runs = runs_from(
-        beta,
-        scale,
-        noise_multiplier,
-        std,
-        sensitivity,
-        rate,
-        steps,
-        adjacency,
-        norm,
-        dimension,
-        sampling,
+        beta, scale, noise_multiplier, std, sensitivity, rate, steps, adjacency, norm, dimension, sampling
     )
     records = []
     with output.progress(len(runs)) as tell:

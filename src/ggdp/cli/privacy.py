@@ -33,17 +33,7 @@ def epsilon(
     Example: ggdp epsilon --beta 1.5 --noise-multiplier 2 --rate 0.01 --steps 5000 --delta 1e-6
     """
     runs = runs_from(
-        beta,
-        scale,
-        noise_multiplier,
-        std,
-        sensitivity,
-        rate,
-        steps,
-        adjacency,
-        norm,
-        dimension,
-        sampling,
+        beta, scale, noise_multiplier, std, sensitivity, rate, steps, adjacency, norm, dimension, sampling
     )
     records = []
     with output.progress(len(runs)) as tell:
@@ -81,17 +71,7 @@ def delta(
     Example: ggdp delta --beta 1.5 --noise-multiplier 2 --rate 0.01 --steps 5000 --epsilon 1.3
     """
     runs = runs_from(
-        beta,
-        scale,
-        noise_multiplier,
-        std,
-        sensitivity,
-        rate,
-        steps,
-        adjacency,
-        norm,
-        dimension,
-        sampling,
+        beta, scale, noise_multiplier, std, sensitivity, rate, steps, adjacency, norm, dimension, sampling
     )
     records = []
     with output.progress(len(runs)) as tell:

@@ -69,17 +69,7 @@ def risk(
     """
     output.need("matplotlib" if plot else None)
     runs = runs_from(
-        beta,
-        scale,
-        noise_multiplier,
-        std,
-        sensitivity,
-        rate,
-        steps,
-        adjacency,
-        norm,
-        dimension,
-        sampling,
+        beta, scale, noise_multiplier, std, sensitivity, rate, steps, adjacency, norm, dimension, sampling
     )
     results = []
     with output.progress(len(runs)) as tell:

@@ -82,6 +82,10 @@ class Randomness:
         self.batches, self.noise, self._ahead = secure_generator(), secure_generator(), None
         self.share(group)
 
+    def __getstate__(self) -> dict[str, object]:
+        """What a copy gets: noise that was drawn ahead is not among it, since both would use it."""
+        return {**vars(self), "_ahead": None}
+
     def add_noise_(self, tensors: Sequence[Tensor], noise: Noise) -> None:
         """Add the noise of one step to tensors, in place."""
         drawn = self._drawn_ahead(tensors, [each.numel() for each in tensors], noise)
