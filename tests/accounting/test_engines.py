@@ -117,6 +117,9 @@ BELOW = [  # pair, spacing, smallest and largest loss of the grid
     (ShiftPair(5.882, 0.5067, -0.5067, 1.2e-4), 0.0075, -25.0, 25.0),  # the first chord passes over hundreds
     (ShiftPair(5.151, 0.2038, -0.2038, 1.9e-5), 0.01, -5.5, 30.0),  # a tail beside the bulk, far smaller
     (ShiftPair(7.521, 0.0965, 0.0, 3.1e-3), 0.0008, -0.003145, 3.0),  # the grid begins just inside the losses
+    (ShiftPair(2.0, 1.925, 0.0, 4.455e-3), 6.3e-3, -4.5e-3, 12.0),  # half the mass next to the smallest loss
+    (ShiftPair(2.0, 0.0, -0.732, 1.0), 0.1, -4.0, 9.0),  # a first cell that holds some mass
+    (ShiftPair(10.14, 0.0, -1.278, 3.54e-3), 1.7e-4, -0.05, 0.01),  # nearly all next to the largest loss
 ]
 
 
@@ -128,14 +131,30 @@ def test_law_below_lies_below_the_exact_curve_and_close_to_it(pair, spacing, low
     last = float(law.loss[law.mass > 0.0][-1])
     near = np.concatenate([np.linspace(-3.3, 3.3, 23) * spacing, [law.origin]])
     wide = np.linspace(low - 0.1, last + 3.1 * spacing, 41)
+    first_cell = law.loss[0] + np.array([0.2, 0.5, 0.8]) * spacing  # where the first line is a chord
     closeness = []
-    for t in np.concatenate([near, wide]):
+    for t in np.concatenate([near, wide, first_cell]):
         found = math.fsum(m * -math.expm1(t - x) for m, x in zip(law.mass, law.loss, strict=True) if x > t)
-        exact = _exact_curve(pair, float(t))
+        exact = max(_exact_curve(pair, float(t)), 0)
         assert found <= exact, t
         if spacing <= t <= 0.7 * last:
             closeness.append(float(found / exact))
     assert np.median(closeness) > 0.8
+
+
+@pytest.mark.parametrize("negligible", [1e-6, 1e-40])
+@pytest.mark.parametrize("spacing", [0.4578, 0.03])
+def test_law_above_a_release_that_is_cut_holds_its_curve_next_to_the_cut_too(spacing, negligible):
+    # the curve is that of the whole release less a line that touches it at the cut, and both are rounded
+    pair = ShiftPair(1.7125522929847754, 0.0, -0.025428966743498847, 1.0, cut=1.4838709118127171)
+    law = discretize(pair, spacing, -24.6, pair.supremum, negligible)
+    for t in np.concatenate(
+        [np.linspace(-1.6, 0.03, 40), pair.supremum - spacing * np.array([0.1, 0.9, 1.1])]
+    ):
+        found = law.infinite + math.fsum(
+            m * -math.expm1(t - x) for m, x in zip(law.mass, law.loss, strict=True) if x > t
+        )
+        assert found >= _exact_curve(pair, float(t)), t
 
 
 @pytest.mark.parametrize(("case", "scale"), [(0, 1), (0, 20), (1, 20), (5, 1)])

@@ -35,6 +35,7 @@ from ggdp.privacy_loss.shift_pair import ShiftPair
 _MATTERS = 1e11  # a mass that is all of the answer, in units of one that is negligible
 _SMALLEST = 1e-295  # value of a curve up to which it may be off by as much
 _ALONE = 0.9  # share of two masses from which on the cell's end beside the larger one is lowered alone
+_HEAVY = 0.2  # mass of one point at which the grid of the law below is aligned with it
 _FURTHER = 1000  # points that a grid is extended by to reach beyond the smallest loss
 _WRAPPED = 4  # chords of a hull that are found one by one
 _MOST_ROUNDS = 100  # in which points above their neighbours' chord are dropped
@@ -116,10 +117,20 @@ def law_above(curve: "GridCurve", negligible: float) -> GridLaw:
         mass = curve.masses(curve.left.value + bottom, curve.right.value + top)
         factor, lifted = 1.0, float(top[-1])
         excess_mass, excess_factor = 3.0 * float(errors.max()), 0.0
-    else:
+    elif curve.is_atom:
         mass = curve.masses(curve.left.value, curve.right.value)
         # some values are too small for a share of themselves: all are raised by more, up to infinite loss
         factor, lifted = 1.0 + share, 2.0 * _SMALLEST
+        excess_mass, excess_factor = 2.0 * _SMALLEST, 3.0 * share
+    else:
+        # each value by a share of itself, no less than that of any value nearer to the turn
+        relative = np.where(shown, errors / np.where(shown, values, 1.0), 0.0)
+        near, far = relative[: curve.turn + 1][::-1], relative[curve.turn + 1 :]
+        left = np.maximum.accumulate(near) * np.maximum(curve.left.value[::-1], 0.0)
+        right = np.maximum.accumulate(far) * curve.right.value
+        left[0] = right[0] = max(float(left[0]), float(right[0]))
+        mass = curve.masses(curve.left.value + left[::-1], curve.right.value + right)
+        factor, lifted = 1.0, 2.0 * _SMALLEST + (0.0 if curve.ends else float(right[-1]))
         excess_mass, excess_factor = 2.0 * _SMALLEST, 3.0 * share
     # noise of a grid finer than the closed form; dropping it raises the curve
     negative = -float(mass[mass < 0.0].sum())
@@ -130,6 +141,12 @@ def law_above(curve: "GridCurve", negligible: float) -> GridLaw:
         apart += (factor - 1.0) * abs(math.expm1(curve.t_turn))  # of its two forms
         apart /= -math.expm1(-curve.spacing) if curve.left.value[0] > 0.0 else 1.0
     mass[curve.turn] += apart
+    if curve.ends:
+        # a law that is cut is the curve less a line that touches it at the cut: errors of the two there, and of
+        # the line's slope, are no small share of the difference. So much more mass at the cut is above them
+        off = float((curve.right.error[-3:] / np.maximum(curve.right.value[-3:], _SMALLEST)).max())
+        value, slope = float(curve.right.value[-3:].max()), float(curve.right.slope[-1])
+        mass[-1] += 4.0 * off * (value / -math.expm1(-curve.spacing) + slope)
     return GridLaw(
         origin=curve.origin,
         first=curve.first,
@@ -260,21 +277,41 @@ class GridCurve:
         CLOCK.check()
         if self.pair is None:
             return self._hull_law()
+        for start in dict.fromkeys((self._heaviest(), self.t_turn)):
+            if (found := self._aligned(start)) is not None:
+                return found
+        return None
+
+    def _aligned(self, start: float) -> GridLaw | None:
+        """The law below with a point of its grid near the place given, where the mass around it meets."""
+        assert self.pair is not None
         ends = self.t_turn + (np.array([0, len(self.right.value) - 1]) - [self.turn, 0]) * self.spacing
-        origin = _meeting(self.pair.whole, self.spacing)
-        first = min(math.floor((ends[0] - origin) / self.spacing), -4)
-        if math.isfinite(self.pair.infimum):  # two points left of all losses, where the curve is known
+        origin = _meeting(self.pair.whole, self.spacing, start)
+        middle = round(-origin / self.spacing)  # the point nearest to zero
+        first = min(math.floor((ends[0] - origin) / self.spacing), middle - 4)
+        last = math.floor((ends[1] - origin) / self.spacing)
+        # beyond all losses the curve is known: two points left of them, and three right of them
+        if math.isfinite(self.pair.infimum):
             outside = math.floor((self.pair.infimum - origin) / self.spacing) - 2
             first = outside if first - outside <= _FURTHER else first
-        last = math.floor((ends[1] - origin) / self.spacing)
-        if last < 6 or self.t_turn > 0.0:
+        if math.isinf(self.pair.cut) and math.isfinite(self.pair.supremum):
+            outside = math.ceil((self.pair.supremum - origin) / self.spacing) + 3
+            last = outside if outside - last <= _FURTHER else last
+        if last < middle + 6 or self.t_turn > 0.0:
             return None
         t = np.asarray(origin + np.arange(first, last + 1) * self.spacing, dtype=float)
-        left = far_side(self.pair.whole, t[: 1 - first])
-        right = hockey_stick(self.pair.whole, t[-first:])
+        turn = middle - first
+        left, right = far_side(self.pair.whole, t[: turn + 1]), hockey_stick(self.pair.whole, t[turn:])
+        t_turn = float(t[turn])
         return replace(
-            self, origin=origin, first=first, turn=-first, t_turn=origin, left=left, right=right
+            self, origin=origin, first=first, turn=turn, t_turn=t_turn, left=left, right=right
         )._hull_law()
+
+    def _heaviest(self) -> float:
+        """The place of the point with the most mass, if that is a good part of all; else the turn."""
+        mass = self.masses(self.left.value, self.right.value)
+        heaviest = int(np.argmax(mass))
+        return self.t_turn + (heaviest - self.turn) * self.spacing if mass[heaviest] > _HEAVY else self.t_turn
 
     def _hull_law(self) -> GridLaw | None:
         """Lowered values, their lower convex hull, its masses."""
@@ -308,11 +345,25 @@ class GridCurve:
         ray, floor = self._ray(left, left_error), self._floor(right_error)
         if self.is_atom:  # left of an atom there may be nothing but this line, which may lie lower
             ray = ray - max(float(ray[-1]) - lone, 0.0) * (1.0 + 1e-9)
-        left, right = left - lowered[: turn + 1], right - lowered[turn:]
-        left[:2], right[-3:] = ray[:2], floor[-3:]
         # a point below one of the two lines is raised to it, so its neighbours are lowered to it: a chord
-        # from there to a point above the line could lie above the curve
-        low_left, low_right = _with_neighbours(left <= ray), _with_neighbours(right <= floor)
+        # from there to a point above the line could lie above the curve. Not so the next point where the
+        # continued chord of the cell after that passes above the line: the chord between them lies below it.
+        low_left, low_right = left - lowered[: turn + 1] <= ray, right - lowered[turn:] <= floor
+        low_left[:2], low_right[-3:] = True, True
+        last, start = int(np.flatnonzero(low_left)[-1]), int(np.argmax(low_right))
+        low_left, low_right = _with_neighbours(low_left), _with_neighbours(low_right)
+        apart = [math.expm1(self.t_turn + side * self.spacing) for side in (-1, 1)]
+        rounding = 64.0 * UNIT_ROUNDOFF * (abs(apart[0]) + abs(apart[1]))
+        if last < turn:
+            near, far = left[last + 1], left[last + 2] if last + 2 <= turn else right[1] + apart[1]
+            if _continued(near, far + 2.0 * error[last + 2] + rounding, math.exp(-self.spacing)) >= ray[last]:
+                low_left[last + 1], lowered[last + 1] = False, first[last + 1]
+        if start > 0:
+            near, far = right[start - 1], right[start - 2] if start > 1 else left[-2] - apart[0]
+            far += 2.0 * error[turn + start - 2] + rounding
+            if _continued(near, far, math.exp(self.spacing)) >= floor[start]:
+                low_right[start - 1], lowered[turn + start - 1] = False, second[turn + start - 1]
+        left, right = left - lowered[: turn + 1], right - lowered[turn:]
         left[low_left], right[low_right] = ray[low_left], floor[low_right]
         if low_left[-1]:
             right[0] = left[-1] - math.expm1(self.t_turn)
@@ -340,15 +391,18 @@ class GridCurve:
         """A line below the curve that the law below begins with, at the points up to the turn.
 
         The chord of the first two points, continued to both sides, lies below the curve there. Steeper by
-        what the values may be off, it still does on the left, and on the right after it is lowered.
+        what the values may be off, it still does on the left, and on the right after it is lowered. Between
+        the two points the curve is below the chord, and above the continued chord of the next two: the line
+        is lowered by as much as these two are apart at the first point.
         """
         fall, places = -math.expm1(-self.spacing), np.arange(-1, self.turn)
-        doubt = 4.0 * float(error[0] + error[1])
+        doubt = 4.0 * float(error[:3].sum())
         rise = (float(low[1] - low[0]) + doubt) / fall
+        bend = max(float((low[2] - low[1]) * math.exp(-self.spacing) - (low[1] - low[0])), 0.0) + doubt
         with np.errstate(over="ignore", invalid="ignore"):
             away = np.expm1(places * self.spacing)
             lost = (2.0 * doubt + 64.0 * UNIT_ROUNDOFF * abs(rise)) / fall * (1.0 + away[-1])
-            return np.asarray(low[1] - lost + rise * away, dtype=float)
+            return np.asarray(low[1] - bend - lost + rise * away, dtype=float)
 
     def _floor(self, error: Array) -> Array:
         """A line that is taken off the curve at its right end, as the law below ends before the grid does.
@@ -406,6 +460,12 @@ class GridCurve:
         return None
 
 
+def _continued(near: float, far: float, factor: float) -> float:
+    """No more than the chord between two points, continued to a third one that is so much as far off."""
+    rise = (far - near) * factor
+    return float(near - rise - 64.0 * UNIT_ROUNDOFF * (abs(near) + abs(far) * factor))
+
+
 def _with_neighbours(low: Mask) -> Mask:
     """The points that are low or next to one that is."""
     spread = low.copy()
@@ -414,11 +474,11 @@ def _with_neighbours(low: Mask) -> Mask:
     return spread
 
 
-def _meeting(pair: ShiftPair, spacing: float) -> float:
+def _meeting(pair: ShiftPair, spacing: float, start: float) -> float:
     """Where the continuations of the chords on both sides of one point's cells meet: roughly the mean loss of
-    what lies between. The point is moved there, within half a spacing of zero.
+    what lies between. The point is moved there, within a spacing of where it starts.
     """
-    h, place = spacing, 0.0
+    h, place = spacing, start
     grow, fall = math.expm1(h), -math.expm1(-h)
     for _ in range(4):
         left = far_side(pair, np.array([place - 2.0 * h, place - h])).value
@@ -428,9 +488,9 @@ def _meeting(pair: ShiftPair, spacing: float) -> float:
         at_left, at_right = left[1] + rise * fall, right[0] - drop * grow
         bottom = math.exp(place) - rise + drop
         if not bottom > 0.0:
-            return 0.0
+            return start
         step = float((at_left - math.expm1(place) - at_right) / bottom)
-        place = float(np.clip(place + math.log1p(max(step, -0.5)), -0.5 * h, 0.5 * h))
+        place = float(np.clip(place + math.log1p(max(step, -0.5)), start - h, start + h))
     return place + 1e-9 * abs(place)
 
 

@@ -171,11 +171,14 @@ def build(parts: Parts, plan: TiltPlan, saddle: Saddle, tolerance: float) -> Lat
     crowd = max(math.sqrt(len(parts)), len(parts) / 4.0)
     finest = crowd * max(1.5 * window / _MOST_POINTS, max(high - low for low, high in spans) / _MOST_CELLS)
     spacing = max(_COARSEST / (saddle.theta + 1.0), finest)
+    best, narrowest = None, math.inf
     while True:
         lattice = _on_grid(parts, spans, saddle, window, _aligned(parts, spacing), tolerance)
         width = lattice.log_delta(saddle.epsilon).ledger.discretization
+        if best is None or width < narrowest:
+            best, narrowest = lattice, width
         if width <= tolerance or spacing <= finest:
-            return lattice
+            return best
         finer = 0.8 * math.sqrt(tolerance / width) if math.isfinite(width) else 0.25
         spacing = max(finest, spacing * min(finer, 0.25))
 
