@@ -27,6 +27,7 @@ from ggdp.privacy_loss.shift_pair import ShiftPair
 _MOST_EXACT = 12_000  # points at which a jump's delta is asked for; between them it is joined
 _BLOCKS = 1000  # of a window: those in which one jump hardly matters are only bounded
 _LARGE = 600.0  # exponent of the largest factor taken
+_APART = 4  # kinds up to which all bulks but one are drawn for each
 
 Indices = NDArray[np.intp]
 
@@ -282,46 +283,79 @@ class Composed:
 
 @dataclass
 class Drawn:
-    """The same from two contours: all bulks, normalised, dominate all but one; and they dominate what is left
-    when one of every kind that jumps is taken away.
+    """The same from contours. Of few kinds all bulks but one are drawn once for each kind that jumps. Of many,
+    two contours serve for all of them: all bulks, normalised, dominate all but one; and they dominate what is
+    left when one of every kind that jumps is taken away.
+
+    Attributes:
+        splits: the split of each kind.
+        log_mass: log of the mass under P of all bulks.
+        shift: the sum of their atoms.
+        doubt: no less than the error of either.
+        over: for each kind that jumps, bulks that dominate all but one of it.
+        under: likewise bulks that these dominate; None where there are none.
     """
 
-    whole: BulkSum
-    fewer: BulkSum | None
     splits: Sequence[Split]
+    log_mass: float
+    shift: float
+    doubt: float
+    over: dict[int, BulkSum]
+    under: dict[int, BulkSum | None]
     spacing: float = 0.0
 
     @staticmethod
     def of(parts: Parts, jumps: Sequence[Jump | None], tilt: float, log_delta: float) -> "Drawn":
-        """Draw both, for questions about deltas of about the one given."""
+        """Draw them, for questions about deltas of about the one given."""
         splits = [
             Split.between(pair, -math.inf, math.inf if jump is None else jump.cut)
             for (pair, _), jump in zip(parts, jumps, strict=True)
         ]
         counts = [(split, count) for split, (_, count) in zip(splits, parts, strict=True)]
-        fewer = [
-            (split, count - (jump is not None)) for (split, count), jump in zip(counts, jumps, strict=True)
-        ]
-        left = [(split, count) for split, count in fewer if count]
-        theta = max(tilt, 1e-3)
-        whole = BulkSum.of(counts, theta, log_delta)
-        return Drawn(whole, BulkSum.of(left, theta, log_delta) if left else None, splits)
+        less = [index for index, jump in enumerate(jumps) if jump is not None]
+
+        def drawn(short: Sequence[int]) -> BulkSum | None:
+            left = [(split, count - (index in short)) for index, (split, count) in enumerate(counts)]
+            left = [(split, count) for split, count in left if count]
+            return BulkSum.of(left, max(tilt, 1e-3), log_delta) if left else None
+
+        under = {index: drawn([index]) for index in less} if len(less) <= _APART else {}
+        over = {index: one for index, one in under.items() if one is not None}
+        if len(over) < len(less):
+            whole, fewer = drawn([]), drawn(less)
+            assert whole is not None
+            over, under = dict.fromkeys(less, whole), dict.fromkeys(less, fewer)
+        log_mass = math.fsum(count * split.log_mass for split, count in counts)
+        shift = math.fsum(count * split.atom for split, count in counts)
+        doubt = math.fsum(count * split.doubt for split, count in counts)
+        return Drawn(splits, log_mass, shift, doubt + 4.0 * UNIT_ROUNDOFF * abs(log_mass), over, under)
+
+    @property
+    def width(self) -> float:
+        """From the first sum that matters to the last."""
+        return max(one.width for one in self.over.values())
 
     def above(self, spacing: float, less: Sequence[int]) -> list[Bulk]:
         """The law above on a grid, beside a jump of each of the kinds."""
         self.spacing = spacing
-        law = self.whole.on_grid(spacing).hull_above()
-        return [self._beside(law, index, 1.0) for index in less]
+        drawn = {id(self.over[index]): self.over[index] for index in less}
+        laws = {key: one.on_grid(spacing).hull_above() for key, one in drawn.items()}
+        return [self._beside(laws[id(self.over[index])], index, 1.0) for index in less]
 
     def below(self, less: Sequence[int]) -> list[Bulk | None]:
         """The law below, likewise; None where the grid is too coarse for one."""
-        law = None if self.fewer is None else self.fewer.on_grid(self.spacing).dominated()
-        return [None if law is None else self._beside(law, index, -1.0) for index in less]
+        drawn = {id(one): one for index in less if (one := self.under[index]) is not None}
+        laws = {key: one.on_grid(self.spacing).dominated() for key, one in drawn.items()}
+        found = [laws.get(id(self.under[index])) for index in less]
+        return [
+            None if law is None else self._beside(law, index, -1.0)
+            for law, index in zip(found, less, strict=True)
+        ]
 
     def _beside(self, law: GridLaw, index: int, side: float) -> Bulk:
-        split, doubt = self.splits[index], self.whole.doubt
-        log_mass = self.whole.log_mass - split.log_mass + side * doubt
-        shift = self.whole.shift - split.atom + side * doubt
+        split = self.splits[index]
+        log_mass = self.log_mass - split.log_mass + side * self.doubt
+        shift = self.shift - split.atom + side * self.doubt
         infinite = math.log(law.infinite) if law.infinite > 0.0 else -math.inf
         size = float(np.abs(law.loss[[0, -1]]).max()) + abs(shift)
         return Bulk(

@@ -289,7 +289,7 @@ def build(
     grids: Drawn | Composed = Composed(bulks, jumps, lows, highs, window, negligible)
     if drawn:
         grids = Drawn.of(parts, jumps, window.tilt, log_delta)
-        spacing, most = grids.whole.width / _FEWEST_SUMS, _MOST_SUMS
+        spacing, most = grids.width / _FEWEST_SUMS, _MOST_SUMS
     while True:
         CLOCK.check()
         above = grids.above(spacing, less)
