@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ggdp.accounting.engines.curve import CLOCK
 from ggdp.errors import CannotCertifyError
@@ -37,8 +38,11 @@ _SMALLEST = 1e-295  # value of a curve up to which it may be off by as much
 _ALONE = 0.9  # share of two masses from which on the cell's end beside the larger one is lowered alone
 _HEAVY = 0.2  # mass of one point at which the grid of the law below is aligned with it
 _FURTHER = 1000  # points that a grid is extended by to reach beyond the smallest loss
-_WRAPPED = 4  # chords of a hull that are found one by one
-_MOST_ROUNDS = 100  # in which points above their neighbours' chord are dropped
+_MOST_ROUNDS = 100  # in which points above their neighbours' chord are dropped,
+_ROUNDS_AT_ONCE = 8  # and all of them at once
+
+
+Indices = NDArray[np.intp]
 
 
 @dataclass(frozen=True)
@@ -142,8 +146,8 @@ def law_above(curve: "GridCurve", negligible: float) -> GridLaw:
         apart /= -math.expm1(-curve.spacing) if curve.left.value[0] > 0.0 else 1.0
     mass[curve.turn] += apart
     if curve.ends:
-        # a law that is cut is the curve less a line that touches it at the cut: errors of the two there, and of
-        # the line's slope, are no small share of the difference. So much more mass at the cut is above them
+        # a law that is cut is the curve less a line that touches it at the cut: errors of the two there, and
+        # of the line's slope, are no small share of the difference. So much more mass at the cut covers them
         off = float((curve.right.error[-3:] / np.maximum(curve.right.value[-3:], _SMALLEST)).max())
         value, slope = float(curve.right.value[-3:].max()), float(curve.right.slope[-1])
         mass[-1] += 4.0 * off * (value / -math.expm1(-curve.spacing) + slope)
@@ -423,22 +427,14 @@ class GridCurve:
         """Masses of the lower convex hull of the points, which goes on as its first and last chord.
 
         A point above the chord of its neighbours is no corner of the hull. All such points are dropped at
-        once, until none is left. The first chords, which may pass over thousands of points, are found before
-        that: the hull goes from a corner to the point to which the chord is flattest. A slope times its
-        place is subtracted from the next one before it is multiplied by the small step between the places:
-        rounding is then relative to the curve. Where a number of rounds is given, masses that are negative
-        after them are left out: that raises the curve.
+        once; where few are left, as beside a chord that passes over thousands of points, one after the other.
+        A slope times its place is subtracted from the next one before it is multiplied by the small step
+        between the places: rounding is then relative to the curve. Where a number of rounds is given, masses
+        that are negative after them are left out: that raises the curve. None if the turn is no corner.
         """
         size, turn = self.turn + len(right), self.turn
         values = np.concatenate([left, right])  # the turn twice, once in either form
-        corners = [0]
-        while len(corners) <= _WRAPPED and corners[-1] < turn:
-            here = corners[-1]
-            with np.errstate(over="ignore"):
-                away = np.expm1(np.arange(1, turn + 1 - here) * self.spacing)
-            slopes = (left[here + 1 :] - left[here]) / away
-            corners.append(turn - int(np.argmin(slopes[::-1])))
-        kept = np.concatenate([corners[:-1], np.arange(corners[-1], size)])
+        kept = np.arange(size)
         for count in range(rounds or _MOST_ROUNDS):
             place = int(np.searchsorted(kept, turn))
             step = np.diff(np.concatenate([values[kept[: place + 1]], values[kept[place:] + 1]]))
@@ -452,12 +448,39 @@ class GridCurve:
                 return None
             drop = mass < 0.0
             if not drop.any() or count + 1 == rounds:
-                mass = np.maximum(mass, 0.0)
                 masses = np.zeros(size)
-                masses[kept[1:-1]] = mass
+                masses[kept[1:-1]] = np.maximum(mass, 0.0)
                 return masses
-            kept = np.concatenate([kept[:1], kept[1:-1][~drop], kept[-1:]])
+            if count < _ROUNDS_AT_ONCE:
+                kept = np.concatenate([kept[:1], kept[1:-1][~drop], kept[-1:]])
+            else:
+                kept = kept[~self._eroded(values, kept, kept[1:-1][drop].tolist())[kept]]
         return None
+
+    def _eroded(self, values: Array, kept: Indices, found: list[int]) -> Mask:
+        """The points that are no corners, beginning with those found, and of their neighbours in turn."""
+        gone = np.zeros(len(values), dtype=bool)
+        before, after = (np.full(len(values), -1) for _ in range(2))
+        before[kept[1:]], after[kept[:-1]] = kept[:-1], kept[1:]
+
+        def scaled(start: int, end: int) -> float:
+            form = int(start >= self.turn)
+            return float(values[end + form] - values[start + form]) / math.expm1((end - start) * self.spacing)
+
+        for one in found:  # its mass was negative as computed before, which may round otherwise here
+            is_first, points = True, [one]
+            while points:
+                point = points.pop()
+                left, right = int(before[point]), int(after[point])
+                if gone[point] or left < 0 or right < 0 or point == self.turn:
+                    continue
+                rise = scaled(left, point)
+                mass = scaled(point, right) - rise - rise * math.expm1((point - left) * self.spacing)
+                if mass < 0.0 or is_first:
+                    gone[point], after[left], before[right] = True, right, left
+                    points += [left, right]
+                is_first = False
+        return gone
 
 
 def _continued(near: float, far: float, factor: float) -> float:
