@@ -50,13 +50,18 @@ class Clock(threading.local):
         finally:
             self.until = before
 
+    @property
+    def left(self) -> float:
+        """Seconds that are left; infinite where no question is timed."""
+        return self.until - time.thread_time()
+
     def check(self) -> None:
         """Look at the time.
 
         Raises:
             CannotCertifyError: none is left.
         """
-        if time.thread_time() > self.until:
+        if self.left < 0.0:
             raise CannotCertifyError("the time that one question may take is spent")
 
 

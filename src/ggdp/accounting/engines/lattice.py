@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 
 from ggdp.accounting.bounds import ErrorLedger
 from ggdp.accounting.engines.curve import CLOCK, LogDelta
-from ggdp.accounting.engines.grid_law import GridLaw, discretize
+from ggdp.accounting.engines.grid_law import GridLaw, discretize, law_below
 from ggdp.accounting.engines.tilt import Parts, Saddle, TiltPlan
 from ggdp.errors import CannotCertifyError
 from ggdp.numerics import UNIT_ROUNDOFF, Array
@@ -55,6 +55,8 @@ _LARGE = 600.0  # exponent of the largest factor taken
 _DEEPEST = 700.0
 _NEAR = 2.0  # distance from the centre up to which sums are read off a table
 _COARSEST = 0.01  # first spacing tried, against the length over which delta falls by a factor e
+_SPARE = 1.3  # times what a grid took that a finer one may take more, point by point
+_FURTHER = 0.25  # of the finest spacing that is planned, where time is left
 _FACTORS = 8  # transforms multiplied before a logarithm is taken: each has some 1e-17 of noise at least
 
 Laws = Sequence[tuple[GridLaw, int]]
@@ -173,14 +175,25 @@ def build(parts: Parts, plan: TiltPlan, saddle: Saddle, tolerance: float) -> Lat
     spacing = max(_COARSEST / (saddle.theta + 1.0), finest)
     best, narrowest = None, math.inf
     while True:
-        lattice = _on_grid(parts, spans, saddle, window, _aligned(parts, spacing), tolerance)
+        start = CLOCK.left
+        try:
+            lattice = _on_grid(parts, spans, saddle, window, _aligned(parts, spacing), tolerance)
+        except CannotCertifyError:
+            if best is None:
+                raise
+            return best
         width = lattice.log_delta(saddle.epsilon).ledger.discretization
         if best is None or width < narrowest:
             best, narrowest = lattice, width
-        if width <= tolerance or spacing <= finest:
+        # a grid takes time as it has points: where time is left, grids are finer than planned
+        affordable, least = 0.0, finest
+        if math.isfinite(start):
+            affordable, least = _SPARE * (start - CLOCK.left) / max(CLOCK.left, 1e-9), _FURTHER * finest
+        least = max(least, spacing * affordable)
+        if width <= tolerance or spacing <= least:
             return best
         finer = 0.8 * math.sqrt(tolerance / width) if math.isfinite(width) else 0.25
-        spacing = max(finest, spacing * min(finer, 0.25))
+        spacing = max(least, spacing * min(finer, 0.25))
 
 
 def _aligned(parts: Parts, spacing: float) -> float:
@@ -210,10 +223,7 @@ def _on_grid(
     above = compose(laws, saddle, size, spacing)
     if above.log_delta(saddle.epsilon).ledger.discretization <= tolerance:
         return above
-    dominated = [(law.below, times) for law, times in laws]
-    known = [(law, times) for law, times in dominated if law is not None]
-    if len(known) < len(laws):
-        return above
+    known = [(law_below(law), times) for law, times in laws]
     try:
         return replace(above, below=compose(known, saddle, size, spacing))
     except CannotCertifyError:  # it has next to no mass left, as where an atom lies at the end of the grid

@@ -46,6 +46,7 @@ _MOST_ON_GRID = 60  # different parts that are put on a grid
 _MOST_RARE = 100  # different parts of which a rare event is split off, or a line drawn twice
 _MOST_RARE_ON_GRID = 600.0  # epsilon up to which a rare event is split off on a grid
 _SECONDS = 3.4  # of a thread's time that the engines may take for one question
+_RESERVED = 1.2  # of these for the lattice, where there are several kinds of release
 _KEPT = 6  # curves that are kept for further questions
 _HOME = 0.1  # of a curve's reach
 _NEARLY = 1.5  # by how much the answers of a kept curve may be wider than where it was built
@@ -209,8 +210,11 @@ class PairComposition:
         wide = self._delta_by_moments(saddle, epsilon)
         return wide if best is None else Bounds.intersection(best, wide)
 
-    def _allowed(self, method: str) -> float:  # where two scales do not suit, others have their turn
-        return 1.0 + 0.07 * len(self.parts) if method == "two scales" else _SECONDS
+    def _allowed(self, method: str) -> float:
+        """Seconds for one engine: others have their turn where it does not suit, the lattice at least."""
+        several = len(self.parts)
+        most = 1.0 + 0.07 * several if method == "two scales" else _SECONDS
+        return most if several == 1 or method == "lattice" else min(most, CLOCK.left - _RESERVED)
 
     def costs_no_more(self, log_delta: float, epsilon: float) -> bool:
         """Whether a quick bound shows that epsilon at log delta is at most the one given.
@@ -294,14 +298,14 @@ class PairComposition:
         split: Found = []  # found with large losses apart: a lattice is no better
         if self._may_be_rare:
             yield "contour with rare event", partial(self._with_rare, contour.draw, log_delta)
+        if self._may_be_rare and several <= jump.MOST_KINDS:
+            yield "one jump", partial(self._with_jump, log_delta, split)
         if self._may_be_rare and several <= _MOST_ON_GRID:
             whole: Found = []
             if planned:
                 yield "two scales", partial(self._by_engine, _two_scales, saddle, log_delta, whole)
             if not whole or not math.isfinite(whole[0].width):
                 yield "two scales", partial(self._with_rare, _two_scales, log_delta)
-        if self._may_be_rare and several <= jump.MOST_KINDS:
-            yield "one jump", partial(self._with_jump, log_delta, split)
         patient: list[tuple[str, Callable[[], Solved]]] = []
         if planned and several <= _MOST_RARE:
             patient.append(("contour", partial(self._by_engine, _patient, saddle, log_delta)))
@@ -430,11 +434,11 @@ class PairComposition:
         yield "contour", partial(contour.draw, self.parts, self._plan, saddle)
         if self._may_be_rare:
             yield "contour with rare event", partial(self._rare_curve, contour.draw, epsilon)
+            if several <= jump.MOST_KINDS:
+                yield "one jump", partial(self._jump_curve, max(epsilon, 1e-14))
             if several <= _MOST_ON_GRID:
                 yield "two scales", partial(_two_scales, self.parts, self._plan, saddle)
                 yield "two scales", partial(self._rare_curve, _two_scales, epsilon)
-            if several <= jump.MOST_KINDS:
-                yield "one jump", partial(self._jump_curve, max(epsilon, 1e-14))
             if several <= _FEW and epsilon < _MOST_RARE_ON_GRID:
                 yield "lattice with rare event", partial(self._rare_curve, _grid, epsilon)
         if several <= _MOST_ON_GRID:
