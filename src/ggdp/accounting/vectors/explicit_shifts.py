@@ -17,7 +17,8 @@ from ggdp.privacy_loss.worst_split import equal_split
 
 _MOST_SPLIT = 10**6
 _SAMPLED_SPLIT = 400  # coordinates of an explicit split under sampling: as good as infinitely many
-_FEWEST_SPLIT = 10  # with fewer coordinates the contour is slow to certify itself
+_FEWEST_SPLIT = 10  # coordinates of a sampled split
+_SPLITS = (2, 10)  # equal splits that are tried beside the largest
 
 
 def one_coordinate(steps: Steps) -> Steps:
@@ -41,15 +42,11 @@ def _flat(step: NoiseStep) -> AdditiveNoise:
 
 
 def quick_splits(steps: Steps) -> list[Parts]:
-    """The shift of every unsampled step spread equally over all coordinates; sampled steps keep one
+    """The shift of every unsampled step spread equally over all coordinates, or a few; sampled steps keep one
     coordinate."""
     most = max(step.noise.dimension for step in steps.noisy)
-    if most < _FEWEST_SPLIT:
-        return []
-    found = []
-    for count in sorted({_FEWEST_SPLIT, int(min(most, _MOST_SPLIT))}):
-        found += split(steps, count).pairs()
-    return found
+    counts = {int(min(most, count)) for count in (*_SPLITS, _MOST_SPLIT)} - {1}
+    return list(dict.fromkeys(parts for count in sorted(counts) for parts in split(steps, count).pairs()))
 
 
 def split(steps: Steps, count: int) -> Steps:

@@ -10,6 +10,7 @@
 | "certified hybrid" | `Bounds`: one coordinate as long as the l_1 norm can be, d^(1-1/p) times the l_p norm |
 | "certified score order" | `Bounds`: one coordinate as long as the matched norm can be |
 | "certified gaussian" | `Bounds`: Gaussian noise with the same density at its centre, in the l_2 norm |
+| "certified score envelope" | `Bounds`: one number whose score is above that of every shift |
 | method="scanned", method="one-coordinate" | `Estimate` |
 
 docs/what-is-proved.md names the proof of each and the test that tries it.
@@ -28,8 +29,8 @@ from ggdp.accounting.engines.cells import CellComposition
 from ggdp.accounting.engines.curve import CLOCK, MOST_EPSILON, crossing, too_large
 from ggdp.accounting.engines.pairs import CLOSED_FORM, PairComposition
 from ggdp.accounting.engines.tilt import TiltPlan, saddle_for_epsilon, saddle_for_log_delta
-from ggdp.accounting.steps import NoiseStep, Steps
-from ggdp.accounting.vectors import score_order
+from ggdp.accounting.steps import Steps
+from ggdp.accounting.vectors import envelope, score_order
 from ggdp.accounting.vectors.explicit_shifts import (
     one_coordinate,
     quick_splits,
@@ -39,17 +40,18 @@ from ggdp.accounting.vectors.explicit_shifts import (
 )
 from ggdp.accounting.vectors.renyi import worst_step
 from ggdp.accounting.vectors.renyi_conversion import RenyiSteps
+from ggdp.accounting.vectors.sum_norm import largest_l1_loss, stretched
 from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
-from ggdp.mechanisms import AdditiveNoise, Adjacency
 from ggdp.privacy_loss.dominating import Parts
 
 _WIDE = 0.05  # relative width of an engine's answer from which on Renyi divergences may do better
-_MOST_STRETCH = 1.12  # beyond, the hybrid bound is worse than the Renyi one
 _SPLITS = (1, 2, 3, 5, 10, 30, 100, 1000, 10_000, 100_000, 1_000_000)
 _FEWEST_REPEATED = 10  # steps of which the last ones may be taken apart
 _MOST_LOSS = 500.0
 _LEAST_LOG_DELTA = -600.0
 _UNSEEN = 1e-9  # share of delta
+_FEW = 10  # releases of one coordinate that the contour does not certify
+_SPLIT_SECONDS = 1.0
 _SECONDS = 3.9  # of a thread's time that the engines may take for one question in all directions
 
 
@@ -206,7 +208,12 @@ class VectorCost:
 
     @cached_property
     def _stretched(self) -> Cost | None:
-        steps = _stretched(self._steps)
+        steps = stretched(self._steps)
+        return cost_of(steps) if steps is not None else None
+
+    @cached_property
+    def _envelope(self) -> Cost | None:
+        steps = envelope.enveloped(self._steps)
         return cost_of(steps) if steps is not None else None
 
     @cached_property
@@ -219,7 +226,7 @@ class VectorCost:
 
     @cached_property
     def _largest_loss(self) -> float:
-        return _largest_l1_loss(self._steps)
+        return largest_l1_loss(self._steps)
 
     def largest_loss(self) -> tuple[float, float]:
         """Bounds on the largest loss."""
@@ -246,7 +253,7 @@ class VectorCost:
 
     def _combined(self, ask: Ask, ask_split: Callable[["_SplitCost", float], float]) -> Bounds:
         one = ask(self._explicit)
-        number = _asked(ask, self._number)
+        number = _asked(ask, lambda: self._number)
         if number is not None and self._number is not None and self._number.exact:
             upper = max(number.upper, one.lower)
             estimate = min(max(number.estimate, one.lower), upper)
@@ -254,7 +261,7 @@ class VectorCost:
         renyi = ask(self._renyi)
         upper, how = renyi.upper, renyi.method
         if number is None:
-            number = _asked(ask, self._gaussian)
+            number = _asked(ask, lambda: self._gaussian)
             name = score_order.GAUSSIAN
         else:
             name = score_order.NAME
@@ -266,6 +273,9 @@ class VectorCost:
         if self._stretched is not None:
             other = ask(self._stretched)
             upper, how = (other.upper, "certified hybrid") if other.upper < upper else (upper, how)
+        shaped = _asked(ask, lambda: self._envelope)
+        if shaped is not None and shaped.upper < upper:
+            upper, how = shaped.upper, f"certified {envelope.NAME}"
         lower = one.lower
         for explicit in self._splits:
             lower = max(lower, ask_split(explicit, lower))
@@ -283,12 +293,12 @@ def _at_most(found: Bounds, most: float) -> Bounds:
     return Bounds(found.lower, min(found.estimate, upper), upper, found.method)
 
 
-def _asked(ask: Ask, cost: "_NumberCost | None") -> Bounds | None:
-    """The answer of a number; None where it is too large to be computed, or more than what is proved."""
-    if cost is None:
-        return None
+def _asked(ask: Ask, cost: Callable[[], Cost | None]) -> Bounds | None:
+    """The answer of numbers; None where there are none, or where it is too large to be computed, or more than
+    what is proved."""
     try:
-        return ask(cost)
+        found = cost()
+        return None if found is None else ask(found)
     except (CannotCertifyError, EpsilonTooLargeError):
         return None
 
@@ -384,57 +394,6 @@ def _gaussian_last(steps: Steps) -> _RenyiBeforeCost | None:
     return _RenyiBeforeCost(_renyi_steps(earlier), number.steps.pairs())
 
 
-def _stretched(steps: Steps) -> Steps | None:
-    """One coordinate that holds the l_1 norm of any shift, where that is not much longer; it dominates by the
-    hybrid argument."""
-    longest = 1.0
-
-    def stretch(step: NoiseStep) -> AdditiveNoise:
-        nonlocal longest
-        noise = step.noise
-        if noise.dimension == 1 or noise.noise.beta == 2.0:
-            return noise
-        if noise.shift is not None:
-            largest = max(abs(value) for value, _ in noise.shift)
-            factor = math.fsum(abs(value) * count for value, count in noise.shift) / largest
-            longest = max(longest, factor)
-            return AdditiveNoise(noise.noise, noise.sensitivity, noise.norm, shift=((largest * factor, 1),))
-        factor = float(noise.dimension) ** (1.0 - 1.0 / noise.p)
-        longest = max(longest, factor)
-        if factor > _MOST_STRETCH:
-            return noise
-        return replace(noise, sensitivity=noise.sensitivity * factor * (1.0 + 1e-15), dimension=1)
-
-    stretched = steps.with_noise(stretch)
-    return stretched if longest <= _MOST_STRETCH else None
-
-
-def _largest_l1_loss(steps: Steps) -> float:
-    """The largest loss of Laplace releases: the l_1 norm of the shift, sampled; infinite for other noise."""
-    total = 0.0
-    for step in steps.noisy:
-        if step.noise.noise.beta != 1.0:
-            return math.inf
-        total += step.times * _largest_laplace_loss(step, Adjacency.REPLACE in steps.directions)
-    return total * (1.0 + 1e-12)
-
-
-def _largest_laplace_loss(step: NoiseStep, replaced: bool) -> float:
-    """Of one release whose density ratios to that without the record are within e^+-length."""
-    noise, rate = step.noise, step.rate
-    unit = noise.sensitivity / noise.noise.scale
-    if noise.shift is not None:
-        length = unit * math.fsum(abs(value) * count for value, count in noise.shift)
-    else:
-        length = float(unit * float(noise.dimension) ** (1.0 - 1.0 / noise.p))
-    if rate == 1.0:
-        return length
-    if length > _MOST_LOSS:
-        return 2.0 * length if replaced else length
-    removed, added = math.log1p(rate * math.expm1(length)), -math.log1p(rate * math.expm1(-length))
-    return removed + added if replaced else removed
-
-
 # --- costs that bound a vector's from below
 
 
@@ -458,7 +417,7 @@ class _SplitCost:
             curve = contour.draw(self.parts, self._plan, saddle)
             return crossing(curve, log_delta, saddle.epsilon, 2.0 * saddle.deviation).lower
         except CannotCertifyError:
-            return known
+            return max(known, self._other(lambda engines: engines.epsilon(log_delta)))
 
     def delta(self, epsilon: float, known: float) -> float:
         """A certified lower bound of delta, or `known`."""
@@ -469,7 +428,21 @@ class _SplitCost:
         try:
             return math.exp(contour.draw(self.parts, self._plan, saddle).log_delta(epsilon).lower)
         except CannotCertifyError:
-            return known
+            return max(known, self._other(lambda engines: engines.delta(epsilon)))
+
+    @cached_property
+    def _engines(self) -> PairComposition:
+        return PairComposition(self.parts)
+
+    def _other(self, ask: Callable[[PairComposition], Bounds]) -> float:
+        """What the other engines say, for a few coordinates: of many the contour knows better."""
+        if sum(times for _, times in self.parts) > _FEW:
+            return 0.0
+        with CLOCK.running(_SPLIT_SECONDS):
+            try:
+                return ask(self._engines).lower
+            except (CannotCertifyError, EpsilonTooLargeError):
+                return 0.0
 
 
 # --- estimates
