@@ -149,10 +149,10 @@ TRAINING = Composed(PoissonSampled(AdditiveNoise(noise(1.02, 1.0), dimension=2),
         (AdditiveNoise(noise(1.5), norm=1.4, dimension=7), "score order"),
         (AdditiveNoise(noise(1.5), dimension=math.inf), "certified score order"),
         (AdditiveNoise(noise(2.5), dimension=7), "certified score envelope"),
-        (Composed(AdditiveNoise(noise(2.5), norm=2, dimension=7), 200), "certified renyi"),
+        (AdditiveNoise(noise(2.5, 0.1), norm=2, dimension=7), "certified renyi"),
         (TRAINING, "certified hybrid"),
         (PoissonSampled(AdditiveNoise(noise(1.5), shift=(1, -1)), 0.1), "certified score envelope"),
-        (Composed(PoissonSampled(AdditiveNoise(noise(3.0), shift=(1, -1)), 0.1), 200), "certified renyi"),
+        (PoissonSampled(AdditiveNoise(noise(3.0, 0.2), shift=(1, -1)), 0.1), "certified renyi"),
     ],
 )
 def test_an_answer_names_its_route(mechanism, route):

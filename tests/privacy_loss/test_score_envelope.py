@@ -10,7 +10,16 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import gennorm
 
-from ggdp import AdditiveNoise, Composed, GeneralizedGaussian, PoissonSampled, delta, epsilon
+from ggdp import (
+    AdditiveNoise,
+    Composed,
+    GeneralizedGaussian,
+    NoDominatingPairError,
+    OutcomeProbabilities,
+    PoissonSampled,
+    delta,
+    epsilon,
+)
 from ggdp.accounting.engines.atoms import AtomCurve
 from ggdp.privacy_loss.envelope_noise import PiecewiseExponential, dominating_cells, noise_of
 from ggdp.privacy_loss.score_envelope import envelope
@@ -139,6 +148,20 @@ def test_an_adversary_that_turns_from_step_to_step_gains_nothing():
         parts = [(one, count), (spread, 8 - count)]
         turned = Composed([(part, times) for part, times in parts if times])
         assert epsilon(turned, delta=1e-2).lower <= claimed.upper
+
+
+def test_a_vector_without_a_worst_shift_is_composed_with_a_release_known_by_its_laws():
+    vector, other = (
+        AdditiveNoise(noise(3.0), norm=2, dimension=3),
+        OutcomeProbabilities((0.6, 0.4), (0.4, 0.6)),
+    )
+    found = epsilon(Composed([(vector, 2), (other, 1)]), delta=1e-3)
+    assert found.method == "certified score envelope"
+    assert found.lower <= found.upper <= 1.05 * found.lower
+    even = AdditiveNoise(noise(3.0), shift=((math.sqrt(1.0 / 3.0) * (1 - 1e-12), 3),))
+    assert epsilon(Composed([(even, 2), (other, 1)]), delta=1e-3).lower <= found.upper
+    with pytest.raises(NoDominatingPairError, match="no single shift is known"):
+        epsilon(Composed([(AdditiveNoise(noise(3.0, 0.03), norm=2, dimension=3), 2), (other, 1)]), delta=1e-3)
 
 
 @pytest.mark.parametrize("adjacency", ["add-remove", "replace"])

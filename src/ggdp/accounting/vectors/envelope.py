@@ -18,7 +18,10 @@ from ggdp.privacy_loss.envelope_noise import dominating_cells
 NAME = "score envelope"
 _LEAST_BETA = 1.01
 _LEAST_P = 1.01
-_MOST_TIMES = 100  # releases beyond which, measured, other bounds are as good or better
+_MOST_TIMES, _MOST_WIDE = (
+    100,
+    16,
+)  # releases and coordinates beyond which, for beta < 2, other bounds are better
 
 
 @dataclass(frozen=True)
@@ -50,17 +53,28 @@ class EnvelopeStep:
             CannotCertifyError: the shift is too long, or too short, to say more than nothing.
         """
         direction = self.seen or direction
-        whole = dominating_cells(self.beta, self.p, self.dimension, self.length)
-        if direction is Adjacency.REPLACE and self.rate < 1.0:
-            above = replaced(whole, self.rate).above()
-        else:
-            cells = whole.sampled(self.rate)
-            above = (cells.reversed if direction is Adjacency.ADD else cells).above()
+        cells = dominating_cells(self.beta, self.p, self.dimension, self.length)
+        if self.rate < 1.0:  # else the noise's symmetry makes all directions one
+            if direction is Adjacency.REPLACE:
+                cells = replaced(cells, self.rate)
+            else:
+                cells = cells.sampled(self.rate)
+                cells = cells.reversed if direction is Adjacency.ADD else cells
+        above = cells.above()
         return Enclosed(above, above, self.times)
 
 
+def is_of_use(steps: Steps) -> bool:
+    """Whether other bounds, where there are any, need not be better for all vectors without a worst shift."""
+    return all(
+        step.noise.noise.beta > 2.0 or step.times <= _MOST_TIMES or step.noise.dimension <= _MOST_WIDE
+        for step in steps.noisy
+        if step.worst_shift is None
+    )
+
+
 def enveloped(steps: Steps) -> Steps | None:
-    """Every vector that has no worst shift made a number; None where that is not covered, or of no use."""
+    """Every vector that has no worst shift made a number; None where that is not covered."""
     known, numbers = [], []
     for step in steps.noisy:
         if step.worst_shift is not None:
@@ -70,8 +84,6 @@ def enveloped(steps: Steps) -> Steps | None:
         if number is None:
             return None
         numbers.append(number)
-    if sum(number.times for number in numbers) > _MOST_TIMES:
-        return None
     return replace(steps, noisy=tuple(known), custom=(*steps.custom, *numbers))
 
 

@@ -23,15 +23,14 @@ from functools import cached_property
 from typing import Protocol
 
 from ggdp.accounting.bounds import Bounds, Estimate
-from ggdp.accounting.engines import contour
 from ggdp.accounting.engines.atoms import Enclosed
 from ggdp.accounting.engines.cells import CellComposition
-from ggdp.accounting.engines.curve import CLOCK, MOST_EPSILON, crossing, too_large
+from ggdp.accounting.engines.curve import CLOCK, MOST_EPSILON, too_large
 from ggdp.accounting.engines.pairs import CLOSED_FORM, PairComposition
-from ggdp.accounting.engines.tilt import TiltPlan, saddle_for_epsilon, saddle_for_log_delta
-from ggdp.accounting.steps import Steps
+from ggdp.accounting.steps import Steps, no_single_shift
 from ggdp.accounting.vectors import envelope, score_order
 from ggdp.accounting.vectors.explicit_shifts import (
+    SplitCost,
     one_coordinate,
     quick_splits,
     sampled_split,
@@ -44,14 +43,11 @@ from ggdp.accounting.vectors.sum_norm import largest_l1_loss, stretched
 from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
 from ggdp.privacy_loss.dominating import Parts
 
+_NARROW = 1e-3  # width of what is known of an envelope, against its tightness; its upper end is far closer
 _WIDE = 0.05  # relative width of an engine's answer from which on Renyi divergences may do better
 _SPLITS = (1, 2, 3, 5, 10, 30, 100, 1000, 10_000, 100_000, 1_000_000)
 _FEWEST_REPEATED = 10  # steps of which the last ones may be taken apart
-_MOST_LOSS = 500.0
-_LEAST_LOG_DELTA = -600.0
 _UNSEEN = 1e-9  # share of delta
-_FEW = 10  # releases of one coordinate that the contour does not certify
-_SPLIT_SECONDS = 1.0
 _SECONDS = 3.9  # of a thread's time that the engines may take for one question in all directions
 
 
@@ -79,23 +75,29 @@ def cost_of(steps: Steps) -> Cost:
     """The cost of some steps.
 
     Raises:
-        NoDominatingPairError: custom releases are composed with a vector without a known worst shift.
+        NoDominatingPairError: custom releases are composed with a vector that no number dominates.
     """
+    if steps.custom and not steps.have_worst_shifts:
+        return _beside_custom(steps)
     if steps.custom:
-        seen: list[tuple[list[Enclosed], Parts]] = []
-        for direction in steps.directions:
-            custom = [step.enclosed(direction) for step in steps.custom]
-            known = steps.pairs_in(direction)
-            # noise on a grid is its own mirror image: both directions are one
-            if not any(known == other and all(map(Enclosed.agrees, custom, ours)) for ours, other in seen):
-                seen.append((custom, known))
-        return WorstDirection([CellComposition(custom, known) for custom, known in seen])
+        return _cells_cost(steps)
     if not steps.have_worst_shifts:
         return VectorCost(steps)
     worst = WorstDirection([PairComposition(parts) for parts in steps.pairs()])
     vectors = [step.worst_shift for step in steps.noisy if step.noise.dimension != 1]
     reasons = sorted({shift.reason for shift in vectors if shift is not None})
     return WorstShiftCost(steps, worst, reasons) if reasons else worst
+
+
+def _cells_cost(steps: Steps, *width: float) -> "WorstDirection":
+    seen: list[tuple[list[Enclosed], Parts]] = []
+    for direction in steps.directions:
+        custom = [step.enclosed(direction) for step in steps.custom]
+        known = steps.pairs_in(direction)
+        # noise on a grid is its own mirror image: both directions are one
+        if not any(known == other and all(map(Enclosed.agrees, custom, ours)) for ours, other in seen):
+            seen.append((custom, known))
+    return WorstDirection([CellComposition(*one, *width) for one in seen])
 
 
 @dataclass(frozen=True)
@@ -213,12 +215,12 @@ class VectorCost:
 
     @cached_property
     def _envelope(self) -> Cost | None:
-        steps = envelope.enveloped(self._steps)
-        return cost_of(steps) if steps is not None else None
+        steps = envelope.enveloped(self._steps) if envelope.is_of_use(self._steps) else None
+        return _cells_cost(steps, _NARROW) if steps is not None else None
 
     @cached_property
-    def _splits(self) -> list["_SplitCost"]:
-        return [_SplitCost(parts) for parts in quick_splits(self._steps)]
+    def _splits(self) -> list[SplitCost]:
+        return quick_splits(self._steps)
 
     @cached_property
     def _sampled_split(self) -> CellComposition | None:
@@ -251,7 +253,7 @@ class VectorCost:
         )
         return _at_most(found, 0.0) if epsilon >= self._largest_loss else found
 
-    def _combined(self, ask: Ask, ask_split: Callable[["_SplitCost", float], float]) -> Bounds:
+    def _combined(self, ask: Ask, ask_split: Callable[[SplitCost, float], float]) -> Bounds:
         one = ask(self._explicit)
         number = _asked(ask, lambda: self._number)
         if number is not None and self._number is not None and self._number.exact:
@@ -283,6 +285,43 @@ class VectorCost:
             lower = max(lower, ask(self._sampled_split).lower)
         upper = max(upper, lower)  # they may meet, to within rounding
         return Bounds(lower, min(max(one.estimate, lower), upper), upper, how)
+
+
+@dataclass(frozen=True)
+class _BesideCustomCost:
+    """Custom releases composed with vectors, of which some have no known worst shift.
+
+    Attributes:
+        above: the cost with a number in place of each of those.
+        below: the cost of one shift that is allowed.
+    """
+
+    above: Cost
+    below: Cost
+
+    def epsilon(self, log_delta: float) -> Bounds:
+        return self._between(self.above.epsilon(log_delta), self.below.epsilon(log_delta))
+
+    def delta(self, epsilon: float) -> Bounds:
+        return self._between(self.above.delta(epsilon), self.below.delta(epsilon))
+
+    def largest_loss(self) -> tuple[float, float]:
+        return self.below.largest_loss()[0], self.above.largest_loss()[1]
+
+    @staticmethod
+    def _between(above: Bounds, below: Bounds) -> Bounds:
+        upper = max(above.upper, below.lower)  # they may meet, to within rounding
+        return Bounds(below.lower, min(below.estimate, upper), upper, f"certified {envelope.NAME}")
+
+
+def _beside_custom(steps: Steps) -> Cost:
+    try:
+        numbers = envelope.enveloped(steps)
+        if numbers is not None:
+            return _BesideCustomCost(cost_of(numbers), cost_of(worst_or_one_coordinate(steps)))
+    except CannotCertifyError:
+        pass
+    raise no_single_shift(next(step for step in steps.noisy if step.worst_shift is None))
 
 
 def _at_most(found: Bounds, most: float) -> Bounds:
@@ -392,57 +431,6 @@ def _gaussian_last(steps: Steps) -> _RenyiBeforeCost | None:
     others = tuple(other for other in steps.noisy if other is not step)
     earlier = replace(steps, noisy=(replace(step, times=step.times - last), *others))
     return _RenyiBeforeCost(_renyi_steps(earlier), number.steps.pairs())
-
-
-# --- costs that bound a vector's from below
-
-
-@dataclass(frozen=True)
-class _SplitCost:
-    """An explicit shift, asked only where a plan says that it costs more than what is known."""
-
-    parts: Parts
-
-    @cached_property
-    def _plan(self) -> TiltPlan:
-        return TiltPlan.of(self.parts)
-
-    def epsilon(self, log_delta: float, known: float) -> float:
-        """A certified lower bound of epsilon, or `known`."""
-        saddle = saddle_for_log_delta(self._plan, log_delta)
-        planned = saddle.epsilon + (saddle.log_delta - log_delta) / saddle.theta
-        if not known < planned < _MOST_LOSS:
-            return known
-        try:
-            curve = contour.draw(self.parts, self._plan, saddle)
-            return crossing(curve, log_delta, saddle.epsilon, 2.0 * saddle.deviation).lower
-        except CannotCertifyError:
-            return max(known, self._other(lambda engines: engines.epsilon(log_delta)))
-
-    def delta(self, epsilon: float, known: float) -> float:
-        """A certified lower bound of delta, or `known`."""
-        saddle = saddle_for_epsilon(self._plan, epsilon)
-        least = max(_LEAST_LOG_DELTA, math.log(known + 5e-324))
-        if not (saddle.deviation > 0.0 and saddle.log_delta > least):
-            return known
-        try:
-            return math.exp(contour.draw(self.parts, self._plan, saddle).log_delta(epsilon).lower)
-        except CannotCertifyError:
-            return max(known, self._other(lambda engines: engines.delta(epsilon)))
-
-    @cached_property
-    def _engines(self) -> PairComposition:
-        return PairComposition(self.parts)
-
-    def _other(self, ask: Callable[[PairComposition], Bounds]) -> float:
-        """What the other engines say, for a few coordinates: of many the contour knows better."""
-        if sum(times for _, times in self.parts) > _FEW:
-            return 0.0
-        with CLOCK.running(_SPLIT_SECONDS):
-            try:
-                return ask(self._engines).lower
-            except (CannotCertifyError, EpsilonTooLargeError):
-                return 0.0
 
 
 # --- estimates
