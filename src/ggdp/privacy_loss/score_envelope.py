@@ -43,6 +43,7 @@ _FINE = 0.03  # spacing of the grid, in standard deviations of a score
 _MOST_POINTS = 2000
 _TANGENTS = 16  # on half an arc
 _LEAST_FACTOR = 1e-6  # of a law that is added
+_MARGIN = 1.15
 _TINY = 1e-290  # more than what underflows
 _DOUBT = 1e-12  # of a stop loss's two terms, with a factor of two to spare for incomplete gamma functions
 
@@ -136,6 +137,7 @@ def furthest(beta: float, p: float, dimension: int, depth: float) -> float:
     if beta < 2.0:  # many coordinates have the tails of Gaussian noise
         std = math.sqrt(0.5 * math.pi) / math.gamma(1.0 + 1.0 / beta)
         reach = min(reach, 1.1 * std * math.sqrt(2.0 * depth) * wide ** max(0.5 - 1.0 / p, 0.0))
+        reach *= _MARGIN  # steep tails are not those of a law on a grid
     return float(reach)
 
 
