@@ -57,7 +57,7 @@ def test_of_one_coordinate_it_is_the_stop_loss_itself_far_into_the_tail(beta):
             y = (t / b) ** (b / (b - 1))
             survival = mpmath.gammainc(1 / b, y, mpmath.inf, regularized=True) / 2
             exact = b / (2 * mpmath.gamma(1 / b)) * mpmath.exp(-y) - t * survival
-            assert exact <= table.value[index] <= exact * (1 + 1e-6)
+            assert exact <= table.value[index] <= exact * (1 + 1e-6) + 2e-290
 
 
 @pytest.mark.parametrize("beta", BETAS)
