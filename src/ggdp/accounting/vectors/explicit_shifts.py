@@ -27,7 +27,7 @@ from ggdp.privacy_loss.worst_split import equal_split
 _MOST_SPLIT = 10**6
 _SAMPLED_SPLIT = 400  # coordinates of an explicit split under sampling: as good as infinitely many
 _FEWEST_SPLIT = 10  # coordinates of a sampled split
-_SPLITS = (2, 10)  # equal splits that are tried beside the largest
+_MANY = 10  # coordinates of an equal split that is tried beside the largest; of fewer, two
 _FEW = 10  # releases of one coordinate that the contour does not certify
 _SPLIT_SECONDS = 1.0
 _MOST_LOSS = 500.0
@@ -106,7 +106,9 @@ def quick_splits(steps: Steps) -> list[SplitCost]:
     """The shift of every unsampled step spread equally over all coordinates, or a few; sampled steps keep one
     coordinate."""
     most = max(step.noise.dimension for step in steps.noisy)
-    counts = {int(min(most, count)) for count in (*_SPLITS, _MOST_SPLIT)} - {1}
+    if most == 1:
+        return []
+    counts = {_MANY if most >= _MANY else 2, int(min(most, _MOST_SPLIT))}
     found = dict.fromkeys(parts for count in sorted(counts) for parts in split(steps, count).pairs())
     return [SplitCost(parts) for parts in found]
 
