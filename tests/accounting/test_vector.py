@@ -147,11 +147,12 @@ TRAINING = Composed(PoissonSampled(AdditiveNoise(noise(1.02, 1.0), dimension=2),
         (AdditiveNoise(noise(2.0), dimension=7), "rotation"),
         (AdditiveNoise(noise(1.5), norm=math.inf, dimension=7), "every coordinate"),
         (AdditiveNoise(noise(1.5), norm=1.4, dimension=7), "score order"),
-        (AdditiveNoise(noise(1.5), dimension=7), "certified score order"),
-        (AdditiveNoise(noise(2.5), dimension=7), "certified renyi"),
+        (AdditiveNoise(noise(1.5), dimension=math.inf), "certified score order"),
+        (AdditiveNoise(noise(2.5), dimension=7), "certified score envelope"),
+        (AdditiveNoise(noise(2.5, 0.1), norm=2, dimension=7), "certified renyi"),
         (TRAINING, "certified hybrid"),
-        (PoissonSampled(AdditiveNoise(noise(1.5), shift=(1, -1)), 0.1), "certified score order"),
-        (PoissonSampled(AdditiveNoise(noise(3.0), shift=(1, -1)), 0.1), "certified renyi"),
+        (PoissonSampled(AdditiveNoise(noise(1.5), shift=(1, -1)), 0.1), "certified score envelope"),
+        (PoissonSampled(AdditiveNoise(noise(3.0, 0.2), shift=(1, -1)), 0.1), "certified renyi"),
     ],
 )
 def test_an_answer_names_its_route(mechanism, route):
@@ -277,7 +278,7 @@ def test_a_ledger_keeps_vectors_within_their_budget():
 def test_mixed_runs_are_bounded_by_what_their_parts_are():
     vector, number = AdditiveNoise(noise(1.5), dimension=20), AdditiveNoise(Gaussian(3.0))
     mixed = epsilon(Composed([(vector, 2), (number, 3)]), delta=DELTA)
-    assert mixed.method == "certified score order"
+    assert mixed.method == "certified score envelope"
     split = AdditiveNoise(noise(1.5), shift=((20 ** (-1 / 1.5), 20),))
     assert epsilon(Composed([(split, 2), (number, 3)]), delta=DELTA).lower <= mixed.upper
     assert mixed.lower <= mixed.upper

@@ -81,13 +81,18 @@ class NoiseStep:
         """
         found = dominating_pairs(self.noise, self.rate, self.seen or direction)
         if found is None:
-            raise NoDominatingPairError(
-                f"no single shift is known to be the worst for norm={self.noise.norm} and "
-                f"dimension={self.noise.dimension}{' under Poisson sampling' if self.rate < 1.0 else ''} "
-                f"with noise of beta={self.noise.noise.beta:g}, which composition with a custom mechanism "
-                "needs; take norm=1, or beta=2, or account for the two apart"
-            )
+            raise no_single_shift(self)
         return found
+
+
+def no_single_shift(step: NoiseStep) -> NoDominatingPairError:
+    """The refusal of a vector of which no shift is known to be the worst, where one is needed."""
+    return NoDominatingPairError(
+        f"no single shift is known to be the worst for norm={step.noise.norm} and "
+        f"dimension={step.noise.dimension}{' under Poisson sampling' if step.rate < 1.0 else ''} "
+        f"with noise of beta={step.noise.noise.beta:g}, which composition with a custom mechanism "
+        "needs; take norm=1, or beta=2, or account for the two apart"
+    )
 
 
 @dataclass(frozen=True)

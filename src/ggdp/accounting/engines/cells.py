@@ -91,9 +91,11 @@ class CellComposition:
     Args:
         custom: the custom releases, enclosed, and how often each happens.
         known: the other releases, by their dominating pairs.
+        width: relative width of an answer that is narrow enough.
     """
 
-    def __init__(self, custom: Sequence[Enclosed], known: Parts) -> None:
+    def __init__(self, custom: Sequence[Enclosed], known: Parts, width: float = _GOOD_WIDTH) -> None:
+        self._width = width
         self._custom = tuple(custom)
         self._known = known
         self._built: list[_Sandwich] = []
@@ -154,7 +156,7 @@ class CellComposition:
         if self._listed is not None:
             return _solved(self._listed, target, 0.0, min(ceiling, MOST_EPSILON), ceiling, "cells")
         best = Bounds(self._top_atom(target), ceiling, ceiling, "largest loss")
-        if _is_good(best):
+        if self._is_good(best):
             return best
         saddle = saddle_for_log_delta(self._plan, math.log(target - 0.5 * (never + ever)))
         if saddle.epsilon < 0.0:
@@ -170,7 +172,7 @@ class CellComposition:
             low, high = curve.centre - reach, curve.centre + reach
             answer = _solved(curve, target, low, high, ceiling, "lattice")
             best = Bounds.intersection(answer, best)
-            if _is_good(best) or answer.width <= 1e-3 * (1.0 + answer.upper) or answer.estimate <= 0.0:
+            if self._is_good(best) or answer.width <= 1e-3 * (1.0 + answer.upper) or answer.estimate <= 0.0:
                 break
             saddle = saddle_for_epsilon(self._plan, answer.estimate)
         return best
@@ -194,9 +196,12 @@ class CellComposition:
         lower = min(max(infinite[0], self._one_below(epsilon)), upper)
         return Bounds(lower, lower, upper, "moments")
 
+    def _is_good(self, found: Bounds) -> bool:
+        return found.width <= self._width * min(found.upper, 1e6)
+
     def _curve_at(self, saddle: Saddle) -> _Sandwich:
         """Lattices good at the saddle: those that are there, if they are about as narrow as at their own."""
-        wanted = _GOOD_WIDTH * max(saddle.theta * saddle.epsilon, 1e-2)
+        wanted = self._width * max(saddle.theta * saddle.epsilon, 1e-2)
         for curve in sorted(self._built, key=lambda built: abs(built.centre - saddle.epsilon)):
             if abs(curve.centre - saddle.epsilon) > 3.0 * saddle.deviation:
                 break
@@ -283,7 +288,7 @@ class CellComposition:
             stalled = 0 if gap < 0.7 * width or math.isinf(gap) else stalled + 1
             if best is None or gap <= width:
                 best, width = found, gap
-            if stalled == 2 or gap <= _GOOD_WIDTH * max(saddle.theta * saddle.epsilon, 1e-2):
+            if stalled == 2 or gap <= self._width * max(saddle.theta * saddle.epsilon, 1e-2):
                 break
             spacing *= 0.25
         if width <= _FAIR_WIDTH:
@@ -311,10 +316,6 @@ class CellComposition:
             laws.append((discretize(pair, spacing, *span, negligible / times), times))
         size = 1 << max(6, math.ceil(math.log2(1.5 * window / spacing)))
         return lattice.compose(laws, saddle, size, spacing)
-
-
-def _is_good(found: Bounds) -> bool:
-    return found.width <= _GOOD_WIDTH * min(found.upper, 1e6)
 
 
 def _usable(saddle: Saddle) -> bool:

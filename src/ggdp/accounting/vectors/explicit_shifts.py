@@ -6,18 +6,80 @@ composition of its coordinates. With sampling it is not; what is then kept of it
 log-likelihood ratios (`privacy_loss.worst_split.equal_split`), which any noisy vector can be reduced to.
 """
 
-from dataclasses import replace
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
 
+from ggdp.accounting.bounds import Bounds
+from ggdp.accounting.engines import contour
 from ggdp.accounting.engines.atoms import Enclosed
 from ggdp.accounting.engines.cells import CellComposition
+from ggdp.accounting.engines.curve import CLOCK, crossing
+from ggdp.accounting.engines.pairs import PairComposition
+from ggdp.accounting.engines.tilt import TiltPlan, saddle_for_epsilon, saddle_for_log_delta
 from ggdp.accounting.steps import NoiseStep, Steps
+from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
 from ggdp.mechanisms import AdditiveNoise, Adjacency
 from ggdp.privacy_loss.dominating import Parts
 from ggdp.privacy_loss.worst_split import equal_split
 
 _MOST_SPLIT = 10**6
 _SAMPLED_SPLIT = 400  # coordinates of an explicit split under sampling: as good as infinitely many
-_FEWEST_SPLIT = 10  # with fewer coordinates the contour is slow to certify itself
+_FEWEST_SPLIT = 10  # coordinates of a sampled split
+_MANY = 10  # coordinates of an equal split that is tried beside the largest; of fewer, two
+_FEW = 10  # releases of one coordinate that the contour does not certify
+_SPLIT_SECONDS = 1.0
+_MOST_LOSS = 500.0
+_LEAST_LOG_DELTA = -600.0
+
+
+@dataclass(frozen=True)
+class SplitCost:
+    """An explicit shift, asked only where a plan says that it costs more than what is known."""
+
+    parts: Parts
+
+    @cached_property
+    def _plan(self) -> TiltPlan:
+        return TiltPlan.of(self.parts)
+
+    def epsilon(self, log_delta: float, known: float) -> float:
+        """A certified lower bound of epsilon, or `known`."""
+        saddle = saddle_for_log_delta(self._plan, log_delta)
+        planned = saddle.epsilon + (saddle.log_delta - log_delta) / saddle.theta
+        if not known < planned < _MOST_LOSS:
+            return known
+        try:
+            curve = contour.draw(self.parts, self._plan, saddle)
+            return crossing(curve, log_delta, saddle.epsilon, 2.0 * saddle.deviation).lower
+        except CannotCertifyError:
+            return max(known, self._other(lambda engines: engines.epsilon(log_delta)))
+
+    def delta(self, epsilon: float, known: float) -> float:
+        """A certified lower bound of delta, or `known`."""
+        saddle = saddle_for_epsilon(self._plan, epsilon)
+        least = max(_LEAST_LOG_DELTA, math.log(known + 5e-324))
+        if not (saddle.deviation > 0.0 and saddle.log_delta > least):
+            return known
+        try:
+            return math.exp(contour.draw(self.parts, self._plan, saddle).log_delta(epsilon).lower)
+        except CannotCertifyError:
+            return max(known, self._other(lambda engines: engines.delta(epsilon)))
+
+    @cached_property
+    def _engines(self) -> PairComposition:
+        return PairComposition(self.parts)
+
+    def _other(self, ask: Callable[[PairComposition], Bounds]) -> float:
+        """What the other engines say, for a few coordinates: of many the contour knows better."""
+        if sum(times for _, times in self.parts) > _FEW:
+            return 0.0
+        with CLOCK.running(_SPLIT_SECONDS):
+            try:
+                return ask(self._engines).lower
+            except (CannotCertifyError, EpsilonTooLargeError):
+                return 0.0
 
 
 def one_coordinate(steps: Steps) -> Steps:
@@ -40,16 +102,15 @@ def _flat(step: NoiseStep) -> AdditiveNoise:
     return replace(noise, dimension=1)
 
 
-def quick_splits(steps: Steps) -> list[Parts]:
-    """The shift of every unsampled step spread equally over all coordinates; sampled steps keep one
+def quick_splits(steps: Steps) -> list[SplitCost]:
+    """The shift of every unsampled step spread equally over all coordinates, or a few; sampled steps keep one
     coordinate."""
     most = max(step.noise.dimension for step in steps.noisy)
-    if most < _FEWEST_SPLIT:
+    if most == 1:
         return []
-    found = []
-    for count in sorted({_FEWEST_SPLIT, int(min(most, _MOST_SPLIT))}):
-        found += split(steps, count).pairs()
-    return found
+    counts = {_MANY if most >= _MANY else 2, int(min(most, _MOST_SPLIT))}
+    found = dict.fromkeys(parts for count in sorted(counts) for parts in split(steps, count).pairs())
+    return [SplitCost(parts) for parts in found]
 
 
 def split(steps: Steps, count: int) -> Steps:

@@ -10,6 +10,7 @@
 | "certified hybrid" | `Bounds`: one coordinate as long as the l_1 norm can be, d^(1-1/p) times the l_p norm |
 | "certified score order" | `Bounds`: one coordinate as long as the matched norm can be |
 | "certified gaussian" | `Bounds`: Gaussian noise with the same density at its centre, in the l_2 norm |
+| "certified score envelope" | `Bounds`: one number whose score is above that of every shift |
 | method="scanned", method="one-coordinate" | `Estimate` |
 
 docs/what-is-proved.md names the proof of each and the test that tries it.
@@ -22,15 +23,14 @@ from functools import cached_property
 from typing import Protocol
 
 from ggdp.accounting.bounds import Bounds, Estimate
-from ggdp.accounting.engines import contour
 from ggdp.accounting.engines.atoms import Enclosed
 from ggdp.accounting.engines.cells import CellComposition
-from ggdp.accounting.engines.curve import CLOCK, MOST_EPSILON, crossing, too_large
+from ggdp.accounting.engines.curve import CLOCK, MOST_EPSILON, too_large
 from ggdp.accounting.engines.pairs import CLOSED_FORM, PairComposition
-from ggdp.accounting.engines.tilt import TiltPlan, saddle_for_epsilon, saddle_for_log_delta
-from ggdp.accounting.steps import NoiseStep, Steps
-from ggdp.accounting.vectors import score_order
+from ggdp.accounting.steps import Steps, no_single_shift
+from ggdp.accounting.vectors import envelope, score_order
 from ggdp.accounting.vectors.explicit_shifts import (
+    SplitCost,
     one_coordinate,
     quick_splits,
     sampled_split,
@@ -39,16 +39,14 @@ from ggdp.accounting.vectors.explicit_shifts import (
 )
 from ggdp.accounting.vectors.renyi import worst_step
 from ggdp.accounting.vectors.renyi_conversion import RenyiSteps
+from ggdp.accounting.vectors.sum_norm import largest_l1_loss, stretched
 from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
-from ggdp.mechanisms import AdditiveNoise, Adjacency
 from ggdp.privacy_loss.dominating import Parts
 
+_NARROW = 1e-3  # width of what is known of an envelope, against its tightness; its upper end is far closer
 _WIDE = 0.05  # relative width of an engine's answer from which on Renyi divergences may do better
-_MOST_STRETCH = 1.12  # beyond, the hybrid bound is worse than the Renyi one
 _SPLITS = (1, 2, 3, 5, 10, 30, 100, 1000, 10_000, 100_000, 1_000_000)
 _FEWEST_REPEATED = 10  # steps of which the last ones may be taken apart
-_MOST_LOSS = 500.0
-_LEAST_LOG_DELTA = -600.0
 _UNSEEN = 1e-9  # share of delta
 _SECONDS = 3.9  # of a thread's time that the engines may take for one question in all directions
 
@@ -77,23 +75,29 @@ def cost_of(steps: Steps) -> Cost:
     """The cost of some steps.
 
     Raises:
-        NoDominatingPairError: custom releases are composed with a vector without a known worst shift.
+        NoDominatingPairError: custom releases are composed with a vector that no number dominates.
     """
+    if steps.custom and not steps.have_worst_shifts:
+        return _beside_custom(steps)
     if steps.custom:
-        seen: list[tuple[list[Enclosed], Parts]] = []
-        for direction in steps.directions:
-            custom = [step.enclosed(direction) for step in steps.custom]
-            known = steps.pairs_in(direction)
-            # noise on a grid is its own mirror image: both directions are one
-            if not any(known == other and all(map(Enclosed.agrees, custom, ours)) for ours, other in seen):
-                seen.append((custom, known))
-        return WorstDirection([CellComposition(custom, known) for custom, known in seen])
+        return _cells_cost(steps)
     if not steps.have_worst_shifts:
         return VectorCost(steps)
     worst = WorstDirection([PairComposition(parts) for parts in steps.pairs()])
     vectors = [step.worst_shift for step in steps.noisy if step.noise.dimension != 1]
     reasons = sorted({shift.reason for shift in vectors if shift is not None})
     return WorstShiftCost(steps, worst, reasons) if reasons else worst
+
+
+def _cells_cost(steps: Steps, *width: float) -> "WorstDirection":
+    seen: list[tuple[list[Enclosed], Parts]] = []
+    for direction in steps.directions:
+        custom = [step.enclosed(direction) for step in steps.custom]
+        known = steps.pairs_in(direction)
+        # noise on a grid is its own mirror image: both directions are one
+        if not any(known == other and all(map(Enclosed.agrees, custom, ours)) for ours, other in seen):
+            seen.append((custom, known))
+    return WorstDirection([CellComposition(*one, *width) for one in seen])
 
 
 @dataclass(frozen=True)
@@ -206,12 +210,17 @@ class VectorCost:
 
     @cached_property
     def _stretched(self) -> Cost | None:
-        steps = _stretched(self._steps)
+        steps = stretched(self._steps)
         return cost_of(steps) if steps is not None else None
 
     @cached_property
-    def _splits(self) -> list["_SplitCost"]:
-        return [_SplitCost(parts) for parts in quick_splits(self._steps)]
+    def _envelope(self) -> Cost | None:
+        steps = envelope.enveloped(self._steps) if envelope.is_of_use(self._steps) else None
+        return _cells_cost(steps, _NARROW) if steps is not None else None
+
+    @cached_property
+    def _splits(self) -> list[SplitCost]:
+        return quick_splits(self._steps)
 
     @cached_property
     def _sampled_split(self) -> CellComposition | None:
@@ -219,7 +228,7 @@ class VectorCost:
 
     @cached_property
     def _largest_loss(self) -> float:
-        return _largest_l1_loss(self._steps)
+        return largest_l1_loss(self._steps)
 
     def largest_loss(self) -> tuple[float, float]:
         """Bounds on the largest loss."""
@@ -244,9 +253,9 @@ class VectorCost:
         )
         return _at_most(found, 0.0) if epsilon >= self._largest_loss else found
 
-    def _combined(self, ask: Ask, ask_split: Callable[["_SplitCost", float], float]) -> Bounds:
+    def _combined(self, ask: Ask, ask_split: Callable[[SplitCost, float], float]) -> Bounds:
         one = ask(self._explicit)
-        number = _asked(ask, self._number)
+        number = _asked(ask, lambda: self._number)
         if number is not None and self._number is not None and self._number.exact:
             upper = max(number.upper, one.lower)
             estimate = min(max(number.estimate, one.lower), upper)
@@ -254,7 +263,7 @@ class VectorCost:
         renyi = ask(self._renyi)
         upper, how = renyi.upper, renyi.method
         if number is None:
-            number = _asked(ask, self._gaussian)
+            number = _asked(ask, lambda: self._gaussian)
             name = score_order.GAUSSIAN
         else:
             name = score_order.NAME
@@ -266,6 +275,9 @@ class VectorCost:
         if self._stretched is not None:
             other = ask(self._stretched)
             upper, how = (other.upper, "certified hybrid") if other.upper < upper else (upper, how)
+        shaped = _asked(ask, lambda: self._envelope)
+        if shaped is not None and shaped.upper < upper:
+            upper, how = shaped.upper, f"certified {envelope.NAME}"
         lower = one.lower
         for explicit in self._splits:
             lower = max(lower, ask_split(explicit, lower))
@@ -273,6 +285,43 @@ class VectorCost:
             lower = max(lower, ask(self._sampled_split).lower)
         upper = max(upper, lower)  # they may meet, to within rounding
         return Bounds(lower, min(max(one.estimate, lower), upper), upper, how)
+
+
+@dataclass(frozen=True)
+class _BesideCustomCost:
+    """Custom releases composed with vectors, of which some have no known worst shift.
+
+    Attributes:
+        above: the cost with a number in place of each of those.
+        below: the cost of one shift that is allowed.
+    """
+
+    above: Cost
+    below: Cost
+
+    def epsilon(self, log_delta: float) -> Bounds:
+        return self._between(self.above.epsilon(log_delta), self.below.epsilon(log_delta))
+
+    def delta(self, epsilon: float) -> Bounds:
+        return self._between(self.above.delta(epsilon), self.below.delta(epsilon))
+
+    def largest_loss(self) -> tuple[float, float]:
+        return self.below.largest_loss()[0], self.above.largest_loss()[1]
+
+    @staticmethod
+    def _between(above: Bounds, below: Bounds) -> Bounds:
+        upper = max(above.upper, below.lower)  # they may meet, to within rounding
+        return Bounds(below.lower, min(below.estimate, upper), upper, f"certified {envelope.NAME}")
+
+
+def _beside_custom(steps: Steps) -> Cost:
+    try:
+        numbers = envelope.enveloped(steps)
+        if numbers is not None:
+            return _BesideCustomCost(cost_of(numbers), cost_of(worst_or_one_coordinate(steps)))
+    except CannotCertifyError:
+        pass
+    raise no_single_shift(next(step for step in steps.noisy if step.worst_shift is None))
 
 
 def _at_most(found: Bounds, most: float) -> Bounds:
@@ -283,12 +332,12 @@ def _at_most(found: Bounds, most: float) -> Bounds:
     return Bounds(found.lower, min(found.estimate, upper), upper, found.method)
 
 
-def _asked(ask: Ask, cost: "_NumberCost | None") -> Bounds | None:
-    """The answer of a number; None where it is too large to be computed, or more than what is proved."""
-    if cost is None:
-        return None
+def _asked(ask: Ask, cost: Callable[[], Cost | None]) -> Bounds | None:
+    """The answer of numbers; None where there are none, or where it is too large to be computed, or more than
+    what is proved."""
     try:
-        return ask(cost)
+        found = cost()
+        return None if found is None else ask(found)
     except (CannotCertifyError, EpsilonTooLargeError):
         return None
 
@@ -382,94 +431,6 @@ def _gaussian_last(steps: Steps) -> _RenyiBeforeCost | None:
     others = tuple(other for other in steps.noisy if other is not step)
     earlier = replace(steps, noisy=(replace(step, times=step.times - last), *others))
     return _RenyiBeforeCost(_renyi_steps(earlier), number.steps.pairs())
-
-
-def _stretched(steps: Steps) -> Steps | None:
-    """One coordinate that holds the l_1 norm of any shift, where that is not much longer; it dominates by the
-    hybrid argument."""
-    longest = 1.0
-
-    def stretch(step: NoiseStep) -> AdditiveNoise:
-        nonlocal longest
-        noise = step.noise
-        if noise.dimension == 1 or noise.noise.beta == 2.0:
-            return noise
-        if noise.shift is not None:
-            largest = max(abs(value) for value, _ in noise.shift)
-            factor = math.fsum(abs(value) * count for value, count in noise.shift) / largest
-            longest = max(longest, factor)
-            return AdditiveNoise(noise.noise, noise.sensitivity, noise.norm, shift=((largest * factor, 1),))
-        factor = float(noise.dimension) ** (1.0 - 1.0 / noise.p)
-        longest = max(longest, factor)
-        if factor > _MOST_STRETCH:
-            return noise
-        return replace(noise, sensitivity=noise.sensitivity * factor * (1.0 + 1e-15), dimension=1)
-
-    stretched = steps.with_noise(stretch)
-    return stretched if longest <= _MOST_STRETCH else None
-
-
-def _largest_l1_loss(steps: Steps) -> float:
-    """The largest loss of Laplace releases: the l_1 norm of the shift, sampled; infinite for other noise."""
-    total = 0.0
-    for step in steps.noisy:
-        if step.noise.noise.beta != 1.0:
-            return math.inf
-        total += step.times * _largest_laplace_loss(step, Adjacency.REPLACE in steps.directions)
-    return total * (1.0 + 1e-12)
-
-
-def _largest_laplace_loss(step: NoiseStep, replaced: bool) -> float:
-    """Of one release whose density ratios to that without the record are within e^+-length."""
-    noise, rate = step.noise, step.rate
-    unit = noise.sensitivity / noise.noise.scale
-    if noise.shift is not None:
-        length = unit * math.fsum(abs(value) * count for value, count in noise.shift)
-    else:
-        length = float(unit * float(noise.dimension) ** (1.0 - 1.0 / noise.p))
-    if rate == 1.0:
-        return length
-    if length > _MOST_LOSS:
-        return 2.0 * length if replaced else length
-    removed, added = math.log1p(rate * math.expm1(length)), -math.log1p(rate * math.expm1(-length))
-    return removed + added if replaced else removed
-
-
-# --- costs that bound a vector's from below
-
-
-@dataclass(frozen=True)
-class _SplitCost:
-    """An explicit shift, asked only where a plan says that it costs more than what is known."""
-
-    parts: Parts
-
-    @cached_property
-    def _plan(self) -> TiltPlan:
-        return TiltPlan.of(self.parts)
-
-    def epsilon(self, log_delta: float, known: float) -> float:
-        """A certified lower bound of epsilon, or `known`."""
-        saddle = saddle_for_log_delta(self._plan, log_delta)
-        planned = saddle.epsilon + (saddle.log_delta - log_delta) / saddle.theta
-        if not known < planned < _MOST_LOSS:
-            return known
-        try:
-            curve = contour.draw(self.parts, self._plan, saddle)
-            return crossing(curve, log_delta, saddle.epsilon, 2.0 * saddle.deviation).lower
-        except CannotCertifyError:
-            return known
-
-    def delta(self, epsilon: float, known: float) -> float:
-        """A certified lower bound of delta, or `known`."""
-        saddle = saddle_for_epsilon(self._plan, epsilon)
-        least = max(_LEAST_LOG_DELTA, math.log(known + 5e-324))
-        if not (saddle.deviation > 0.0 and saddle.log_delta > least):
-            return known
-        try:
-            return math.exp(contour.draw(self.parts, self._plan, saddle).log_delta(epsilon).lower)
-        except CannotCertifyError:
-            return known
 
 
 # --- estimates

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the l_1 norm of a shift bounds: one coordinate that holds it all; the loss of Laplace noise."""
+
+import math
+from dataclasses import replace
+
+from ggdp.accounting.steps import NoiseStep, Steps
+from ggdp.mechanisms import AdditiveNoise, Adjacency
+
+_MOST_STRETCH = 1.12  # beyond, the hybrid bound is worse than the Renyi one
+_MOST_LOSS = 500.0
+
+
+def stretched(steps: Steps) -> Steps | None:
+    """One coordinate that holds the l_1 norm of any shift, where that is not much longer; it dominates by the
+    hybrid argument."""
+    longest = 1.0
+
+    def stretch(step: NoiseStep) -> AdditiveNoise:
+        nonlocal longest
+        noise = step.noise
+        if noise.dimension == 1 or noise.noise.beta == 2.0:
+            return noise
+        if noise.shift is not None:
+            largest = max(abs(value) for value, _ in noise.shift)
+            factor = math.fsum(abs(value) * count for value, count in noise.shift) / largest
+            longest = max(longest, factor)
+            return AdditiveNoise(noise.noise, noise.sensitivity, noise.norm, shift=((largest * factor, 1),))
+        factor = float(noise.dimension) ** (1.0 - 1.0 / noise.p)
+        longest = max(longest, factor)
+        if factor > _MOST_STRETCH:
+            return noise
+        return replace(noise, sensitivity=noise.sensitivity * factor * (1.0 + 1e-15), dimension=1)
+
+    stretched = steps.with_noise(stretch)
+    return stretched if longest <= _MOST_STRETCH else None
+
+
+def largest_l1_loss(steps: Steps) -> float:
+    """The largest loss of Laplace releases: the l_1 norm of the shift, sampled; infinite for other noise."""
+    total = 0.0
+    for step in steps.noisy:
+        if step.noise.noise.beta != 1.0:
+            return math.inf
+        total += step.times * _largest_laplace_loss(step, Adjacency.REPLACE in steps.directions)
+    return total * (1.0 + 1e-12)
+
+
+def _largest_laplace_loss(step: NoiseStep, replaced: bool) -> float:
+    """Of one release whose density ratios to that without the record are within e^+-length."""
+    noise, rate = step.noise, step.rate
+    unit = noise.sensitivity / noise.noise.scale
+    if noise.shift is not None:
+        length = unit * math.fsum(abs(value) * count for value, count in noise.shift)
+    else:
+        length = float(unit * float(noise.dimension) ** (1.0 - 1.0 / noise.p))
+    if rate == 1.0:
+        return length
+    if length > _MOST_LOSS:
+        return 2.0 * length if replaced else length
+    removed, added = math.log1p(rate * math.expm1(length)), -math.log1p(rate * math.expm1(-length))
+    return removed + added if replaced else removed
