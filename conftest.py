@@ -53,8 +53,8 @@ _NEEDS = {
     "tests/test_site.py": "furo",
 }
 
-# A session imports PyTorch, transformers and SciPy: a million objects that live to its end. Looking through all of them
-# for garbage, again and again, took half of the time of collection.
+# A session imports PyTorch, transformers and SciPy: a million objects that live to its end. Looking through
+# all of them for garbage, again and again, took half of the time of collection.
 gc.set_threshold(50_000, 20, 100)
 
 _ROOT = Path(__file__).parent

@@ -10,7 +10,9 @@ import tomllib
 from pathlib import Path
 
 _HERE = Path(__file__).parent
-gc.set_threshold(100_000, 50, 100)  # trees of pages are no garbage, and looking through them took a third of the time
+gc.set_threshold(
+    100_000, 50, 100
+)  # trees of pages are no garbage; to look through them took a third of the time
 sys.path[:0] = [str(_HERE), str(_HERE.parent / "src")]
 
 project = "ggdp"
