@@ -1,10 +1,11 @@
 # Everything here sets up .venv by itself. `make` alone lists the targets.
 PYTHON ?= python3
 BIN := .venv/bin
-# pip compiles what it installs on one core; compileall does it on all of them (files of other Pythons in a package do not compile)
+# pip compiles what it installs on one core; compileall does it on all of them, and leaves out what nobody imports: the tests
+# of other packages, and models of transformers (files of other Pythons in a package do not compile)
 define install
 $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable "$(1)"
-@$(BIN)/python -W ignore -m compileall -qq -j 0 .venv/lib || true
+@$(BIN)/python -W ignore -m compileall -qq -j 0 -x '/(tests?|transformers/models)/' .venv/lib || true
 @touch $@
 endef
 

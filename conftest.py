@@ -3,6 +3,7 @@
 few tests fails.
 """
 
+import gc
 import importlib.util
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -51,6 +52,10 @@ _NEEDS = {
     "tests/selection/test_pate.py": "sklearn",
     "tests/test_site.py": "furo",
 }
+
+# A session imports PyTorch, transformers and SciPy: a million objects that live to its end. Looking through
+# all of them for garbage, again and again, took half of the time of collection.
+gc.set_threshold(50_000, 20, 100)
 
 _ROOT = Path(__file__).parent
 _MISSING = {path: name for path, name in _NEEDS.items() if importlib.util.find_spec(name) is None}
@@ -104,3 +109,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     whole = list(config.args) == list(config.getini("testpaths")) and not config.getoption("keyword")
     if whole and set(_MISSING.values()) <= _NOT_IN_DEV and len(items) < _FEWEST:
         items.append(_TooFew.from_parent(items[0].session, name="enough tests are found"))
+
+
+def pytest_collection_finish() -> None:
+    """Leave what collection has imported out of all further searches for garbage."""
+    gc.freeze()

@@ -97,7 +97,7 @@ def delta_of_two(pair: ShiftPair, epsilon: float) -> float:
 
     def threshold(t):
         low, high = np.full_like(t, ends[0]), np.full_like(t, ends[1])
-        for _ in range(70):
+        for _ in range(60):
             middle = 0.5 * (low + high)
             below = loss(middle) < t
             low, high = np.where(below, middle, low), np.where(below, high, middle)

@@ -19,7 +19,7 @@ Numbers = dict[str, Any]
 
 
 class Agreement(StrEnum):
-    """What our numbers say to a statement of the paper."""
+    """Whether our numbers agree with a statement of the paper."""
 
     AGREES = "agrees"
     PARTLY = "partly"

@@ -17,6 +17,7 @@ from ggdp import (
     GeneralizedGaussian,
     Laplace,
     PoissonSampled,
+    account,
     delta,
     epsilon,
 )
@@ -344,9 +345,9 @@ def test_generalized_gaussian_noise_described_and_built_in_agree_where_sampling_
     density = Density(lambda x: -((np.abs(x) / scale) ** beta) - log_total, breaks=(0.0,))
     described = Composed(PoissonSampled(DensityNoise(density, sensitivity=1.0), rate), times=times)
     known = PoissonSampled(AdditiveNoise(GeneralizedGaussian(beta=beta, scale=scale)), rate)
+    profile, built_in = account(described), account(Composed(known, times=times))
     for target in (1e-5, 1e-12):
-        exact = epsilon(Composed(known, times=times), delta=target)
-        found = epsilon(described, delta=target)
+        exact, found = built_in.epsilon(delta=target), profile.epsilon(delta=target)
         assert found.lower <= exact.upper
         assert exact.lower <= found.upper <= exact.upper * 1.001
         assert found.lower >= 0.85 * exact.lower

@@ -100,7 +100,7 @@ def _exact_curve(pair, t):
         t = mp.mpf(t)
         top = mp.mpf(pair.cut) if math.isfinite(pair.cut) else mp.mpf(60)
         low, high = mp.mpf(-60), top
-        for _ in range(150):
+        for _ in range(80):  # z to 1e-22; the curve is the largest value over z, and errs by the square
             z = (low + high) / 2
             exceeds = mp.log(density(z, pair.up)) - mp.log(density(z, pair.down)) > t
             low, high = (low, z) if exceeds else (z, high)

@@ -97,12 +97,12 @@ def test_every_answer_becomes_a_page_with_guarantee_settings_proof_and_pictures(
 def test_several_exponents_become_several_parts_of_one_page(ggdp, tmp_path, monkeypatch):
     monkeypatch.setattr("ggdp.reporting.canvas.png", lambda figure: b"drawn elsewhere")
     page = page_of(
-        ggdp, tmp_path, ggdp("epsilon", "--beta", "1", "--beta", "2", *RUN, "--delta", "1e-6", "--json").out
+        ggdp, tmp_path, ggdp("epsilon", "--beta", "1.5", "--beta", "2", *RUN, "--delta", "1e-6", "--json").out
     )
     assert page.count("The guarantee") == 2
     headings = re.findall("<h1>(.*?)</h1>", page)
-    assert [heading.rpartition(", ")[2] for heading in headings] == ["beta = 1", "beta = 2"]
-    assert "beta = 1, and 1 more</title>" in page
+    assert [heading.rpartition(", ")[2] for heading in headings] == ["beta = 1.5", "beta = 2"]
+    assert "beta = 1.5, and 1 more</title>" in page
 
 
 def test_a_page_of_a_vector_tells_its_norm_and_dimension(ggdp, tmp_path):

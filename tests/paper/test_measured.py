@@ -55,8 +55,7 @@ def test_a_kept_record_is_of_a_full_run_of_the_present_settings_and_the_only_cop
     assert record["seconds"]["in cells"] > 0.0
 
 
-@pytest.mark.parametrize("name", READ)
-@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize(("name", "quick"), [*((name, False) for name in READ), (READ[0], True)])
 def test_what_is_read_keeps_its_settings_versions_time_and_seeds_and_says_so(tmp_path, name, quick):
     found = reproduce(experiment_named(name), Place(tmp_path), workers=ALONE, quick=quick)
     assert found == json.loads((tmp_path / f"{name}.json").read_text())

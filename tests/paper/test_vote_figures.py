@@ -21,7 +21,7 @@ FIG3 = {
     ],
     "queries": {"mnist": 30},
     "trials": {"budget": 0, "count": 10, "others": [5]},
-    "grid": {"from": 0.01, "to": 7.0, "points": 200, "epsilons": [1.0, 4.0]},
+    "grid": {"from": 0.01, "to": 7.0, "points": 50, "epsilons": [1.0, 4.0]},
     "data": {},
 }
 FIG7 = {
@@ -34,7 +34,7 @@ FIG7 = {
     "grid": {
         "epsilons": [4.0],
         "betas": {"from": 1.0, "to": 3.0, "points": 3},
-        "sigmas": {"from": 0.01, "to": 7.0, "points": 200},
+        "sigmas": {"from": 0.01, "to": 7.0, "points": 50},
     },
 }
 
@@ -131,9 +131,9 @@ def test_noise_from_the_grid_is_the_next_one_up_and_missing_where_the_grid_ends(
     assert (loose["epsilon"], tight["epsilon"]) == (4.0, 1.0)
     for beta, sigma in zip(fig3[1]["betas"], loose["sigmas"], strict=True):
         exact = calibrate_scale(beta=beta, epsilon=4.0, delta=1e-5).noise_multiplier
-        assert exact <= sigma < exact + 6.99 / 199.0 + 1e-9
+        assert exact <= sigma < exact + 6.99 / 49.0 + 1e-9
     assert tight["sigmas"][-1] is tight["accuracy"][-1] is None  # 11.2 at beta = 4
-    assert tight["sigmas"][0] == pytest.approx(0.71, abs=0.04)
+    assert tight["sigmas"][0] == pytest.approx(0.71, abs=6.99 / 49.0)
 
 
 def test_a_coarse_grid_cannot_tell_a_drop(fig3):

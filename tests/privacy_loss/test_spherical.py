@@ -171,7 +171,7 @@ def test_monte_carlo_of_a_composition_agrees(beta, d, length, times):
     assert found.width < 0.2 * error < 0.02 * found.upper
 
 
-@pytest.mark.parametrize("d", [2, 3, 10, 100, 10**4, 10**6])
+@pytest.mark.parametrize("d", [2, 3, 100, 10**6])
 def test_at_beta_two_it_is_the_gaussian(d):
     gaussian = AdditiveNoise(Gaussian(std=1.0 / math.sqrt(2.0)), sensitivity=0.3)
     spherical_noise = SphericalNoise(SphericalGeneralizedGaussian(2.0, 1.0, d), sensitivity=0.3)

@@ -54,7 +54,7 @@ def made(model=None, dataset=None, sharded=True, **settings):
     if settings.get("generator", "") == "secure":
         settings["generator"] = secure_generator(key=bytes(range(32)))
     rank = dist.get_rank() if dist.is_initialized() else 0
-    options = {"noise_multiplier": 0.5, "delta": 1e-6, "rate": 0.3, "steps": 4, "beta": 1.5, "clip_norm": 0.5}
+    options = {"noise_multiplier": 0.5, "delta": 1e-6, "rate": 0.3, "steps": 4, "beta": 2.0, "clip_norm": 0.5}
     options |= {"generator": generator(5 + rank)} | settings  # process 0 decides, whatever others were given
     return make_private(model, optimizer, DataLoader(dataset or blobs(40), batch_size=10), **options)
 
@@ -83,7 +83,7 @@ def run(name, sharded):
 def noise_alone(sharded):
     """What one step adds to gradients of zero, for parameters that are drawn together and by themselves."""
     model = nn.Sequential(nn.Linear(301, 233), nn.Linear(233, 3))
-    private = made(model, TensorDataset(torch.zeros(20, 301)), sharded, steps=1, rate=0.5)
+    private = made(model, TensorDataset(torch.zeros(20, 301)), sharded, steps=1, rate=0.5, beta=1.5)
     drawn = {}
     private.optimizer.register_step_post_hook(lambda *_: drawn.update(gradients(model)))
     for (inputs,) in private.data_loader.batches(1):

@@ -133,7 +133,7 @@ def test_a_resumed_run_uses_no_noise_twice(tmp_path, source):
             model,
             torch.optim.SGD(model.parameters(), lr=0.3),
             DataLoader(blobs(), batch_size=40),
-            beta=1.5,
+            beta=2.0,
             **SETTINGS,
             generator=drawn,
         )
@@ -348,7 +348,7 @@ def test_an_average_of_the_weights_goes_on_where_it_was(tmp_path):
         model = small_net()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
         average = WeightAverage(model, optimizer, 0.9)
-        private = make_private(model, optimizer, DataLoader(blobs(), batch_size=40), beta=1.5, **SETTINGS)
+        private = make_private(model, optimizer, DataLoader(blobs(), batch_size=40), beta=2.0, **SETTINGS)
         averages.append(average)
         if resume:
             weight = average.model[0].weight

@@ -128,7 +128,7 @@ def test_a_scheduler_and_any_optimizer_work_as_usual(before):
 
 
 def test_the_run_stops_before_its_budget_and_the_model_stays_as_it_was():
-    private = private_parts(noise_multiplier=None, target_epsilon=1.0)
+    private = private_parts(beta=2.0, noise_multiplier=None, target_epsilon=1.0)
     for _ in range(2):
         train(private, 99)
     assert private.optimizer.steps == private.plan.steps == 20
@@ -166,7 +166,8 @@ def test_an_empty_batch_releases_noise_and_the_model_is_not_called():
         model(torch.empty(0, 6))
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     loader = DataLoader(blobs(), batch_size=40)
-    settings = {"beta": 2.0, "rate": 0.002, "epochs": None, "steps": 40, "parts": (model, optimizer, loader)}
+    settings = {"rate": 0.002, "epochs": None, "steps": 40, "parts": (model, optimizer, loader)}
+    settings |= {"beta": 2.0, "noise_multiplier": 5.0}
     unlimited = private_parts(**settings)
     unlimited.detach()
     budget = unlimited.plan.epsilon(35).upper

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches other than Poisson samples as steps: what bounds them from above and from below.
+"""How batches that are not Poisson samples are accounted for: as steps that bound them from above and below.
 
 | batches | add-remove | replace |
 |---|---|---|
@@ -190,7 +190,7 @@ def _replacement(
 
 @dataclass(frozen=True)
 class EitherWayStep:
-    """The smallest pair that dominates a sampled replacement in both orders (`curves.either_way`)."""
+    """A sampled replacement, as the smallest pair that dominates both directions (`curves.either_way`)."""
 
     step: NoiseStep | CellStep
 
@@ -200,7 +200,7 @@ class EitherWayStep:
         return self.step.times
 
     def enclosed(self, direction: Adjacency) -> Enclosed:
-        """The pair as discrete ones; nothing is said from below."""
+        """The discrete pair above, in either direction; none is known below, where this one stands too."""
         if isinstance(self.step, CellStep):
             above = self.step.enclosed(Adjacency.REMOVE).above
         else:
@@ -271,7 +271,7 @@ def _with_replacement(step: FixedSizeSampled, times: int, adjacency: Adjacency) 
 
 @dataclass(frozen=True)
 class RepeatedStep:
-    """A record that is drawn K times, K binomial, against one that is not: mixtures of shifts.
+    """A step of which a record is drawn K times, K binomial (with replacement), against one without it.
 
     Attributes:
         pair: the two laws for K = 1.
@@ -421,7 +421,7 @@ def _allocated_cells(one: CellStep, steps: int) -> Curve:
 
 @dataclass(frozen=True)
 class CountStep:
-    """How many of `steps` releases exceed a threshold: post-processing, and so a bound from below.
+    """The number of `steps` noisy numbers that exceed a threshold; its cost bounds theirs from below.
 
     `used` of them, chosen at random, hold the record. On the other data set they hold none (`kept` = 0), or
     an empty one in a place that all others would push the other way (`kept` = 1): the shifts are then two and
@@ -478,7 +478,7 @@ class CountStep:
 
 
 def upper_quantile(beta: float, chance: float) -> float:
-    """The place that unit noise exceeds with about this probability, at most a half."""
+    """The z that noise of scale 1 exceeds with about this probability, which is at most a half."""
     return float(gammainccinv(1.0 / beta, 2.0 * min(chance, 0.5)) ** (1.0 / beta))
 
 
@@ -489,7 +489,7 @@ def survival(beta: float, place: Array) -> Array:
 
 
 def binomial(count: int, chance: float) -> Array:
-    """The binomial law."""
+    """The probabilities of 0, ..., `count` successes in `count` trials."""
     k = np.arange(count + 1, dtype=float)
     if not 0.0 < chance < 1.0:
         return np.asarray(k == count * (chance >= 1.0), dtype=float)

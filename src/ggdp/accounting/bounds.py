@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class ErrorLedger:
-    """What each source of error can contribute, relative to delta at the answer.
+    """Bounds on the numerical errors of an answer by their source, relative to delta at the answer.
 
     Attributes:
         truncation: the part of an integral or of a loss distribution left out.
@@ -29,7 +29,7 @@ class ErrorLedger:
 
     @property
     def total(self) -> float:
-        """All of it."""
+        """The sum of all."""
         return self.truncation + self.aliasing + self.quadrature + self.roundoff + self.discretization
 
 

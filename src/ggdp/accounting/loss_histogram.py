@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Losses that can only be sampled, streamed into a histogram: memory does not grow with their number."""
+"""A histogram of sampled losses that is filled in chunks: memory does not grow with their number."""
 
 import sys
 from collections import deque
@@ -63,7 +63,7 @@ def pilot_grid(sampler: LossSampler, rng: np.random.Generator) -> tuple[float, f
 
 
 def draw(sampler: LossSampler, count: int, rng: np.random.Generator) -> Array:
-    """Checked losses.
+    """Losses drawn from a sampler, and checked.
 
     Raises:
         ValueError: the sampler returned another number of them, or NaN.

@@ -35,7 +35,10 @@ _WINDOW = 14.0  # in tilted standard deviations, to either side
 
 @dataclass(frozen=True)
 class ComposedLosses:
-    """Masses at the losses start + i * spacing of a sum, in units of e^base, summed up from the right."""
+    """The law of a sum of losses on a grid: its delta at any epsilon, by sums of masses from the right.
+
+    Masses are in units of e^base.
+    """
 
     loss: Array
     above: Array
@@ -60,7 +63,7 @@ class ComposedLosses:
 
 @dataclass(frozen=True)
 class EmpiricalLaw:
-    """Losses as counted, each moved by the mean residual, composed `times` times.
+    """The law of counted losses, each moved by the mean residual, and of sums of `times` of them.
 
     Losses beyond the histogram are infinite ones: never sampled again by a lucky draw, always charged.
     """
@@ -362,7 +365,10 @@ def _answer(law: EmpiricalLaw, value: float, standard_error: float, delta: float
 
 
 def theorem(counted: LossHistogram, times: int, delta: float) -> tuple[float, float]:
-    """(eta, tau), but for samples of probability `FAILURE_PROB`; rounding takes a hundredth of delta."""
+    """The errors of an estimate: eta of delta and tau of epsilon, except with probability `FAILURE_PROB`.
+
+    A hundredth of delta is allowed for rounding losses to bins.
+    """
     n, h, k = counted.num_samples, counted.mesh, float(times)
     log_failure = math.log(6.0 / FAILURE_PROB)
     outside = float(counted.above + counted.below)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What steps cost that only bound a mechanism: others bound it from below, or it differs from them at times.
+"""Costs whose two ends come from different steps, or that are known but for an event of small probability.
 
 Differs. Suppose that a mechanism does what its steps say but for an event of probability at most c, on either
 of two neighbours. For any set S of outcomes, with P, Q the laws of the steps and P', Q' those of the
@@ -41,7 +41,7 @@ def _costs_below(steps: Steps) -> list[Cost]:
 
 @dataclass(frozen=True)
 class BetweenCost:
-    """Certified from above by one cost, and from below by several others."""
+    """A cost that is bounded from above by one cost, and from below by several others."""
 
     above: Cost
     below: Sequence[Cost]
@@ -76,7 +76,7 @@ def _joined(above: Bounds, lower: float) -> Bounds:
 
 @dataclass(frozen=True)
 class ChargedCost:
-    """A mechanism that differs from its steps with a probability of at most `charge`."""
+    """The cost of a mechanism that differs from its steps with a probability of at most `charge`."""
 
     steps: Cost
     charge: float

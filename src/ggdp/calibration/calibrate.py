@@ -451,7 +451,7 @@ def calibrated(
     alongside: tuple[Part, ...],
     sampling: Sampling | None = None,
 ) -> AnyCalibrated:
-    """The answer for a step of either kind."""
+    """The result of a calibration, for independent or spherical noise."""
     if isinstance(step, SphericalNoise):
         return CalibratedSpherical(step, rate, steps, delta, achieved, sharp, alongside, sampling)
     return Calibrated(step, rate, steps, delta, achieved, sharp, alongside, sampling)

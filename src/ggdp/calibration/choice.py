@@ -226,7 +226,7 @@ def _log(number: float) -> float:
 
 
 class NoiseSearch:
-    """The least loss over the exponents, in few questions to the accountant.
+    """A search for the exponent whose noise has the least loss, in few questions to the accountant.
 
     An exponent's noise is first looked for near the planned precision, with estimates that are good to about
     1e-5 of the scale and prove nothing. Only noises that are returned are certified.

@@ -21,7 +21,7 @@ Step = AdditiveNoise | SphericalNoise
 
 
 class NoisyRun:
-    """What follows from a run's noisy step, sampling rate, number of steps and other releases."""
+    """A run of noisy steps, given by its step, sampling rate, number of steps and other releases."""
 
     step: Step
     rate: float

@@ -14,7 +14,7 @@ from ggdp.reporting.records import calibration_record, record_of
 
 
 class Unknown(StrEnum):
-    """What is looked for."""
+    """What `ggdp calibrate` can look for."""
 
     SCALE = "scale"
     STEPS = "steps"

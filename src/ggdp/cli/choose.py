@@ -20,7 +20,7 @@ from ggdp.reporting.records import choice_record, plain, record_of
 
 
 class LossChoice(StrEnum):
-    """What is to be small; the names of `best_noise`."""
+    """The losses that can be made small, named as in `best_noise`."""
 
     STD = "std"
     MEAN_ABSOLUTE = "mean-absolute"

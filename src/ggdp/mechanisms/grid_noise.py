@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers on a grid plus noise on the same grid: what leaves and what is accounted is one known law."""
+"""Numbers on a grid plus noise on the same grid, accounted for by the discrete law of what is published."""
 
 import math
 from dataclasses import dataclass

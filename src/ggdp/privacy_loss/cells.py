@@ -42,7 +42,10 @@ class Atoms:
 
 @dataclass(frozen=True)
 class Cells:
-    """Bounds for each cell; the cells cover every outcome. P is the law with the record, Q that without."""
+    """A pair of laws by bounds on the masses and losses of cells that cover every outcome.
+
+    P is the law of the output with the record, Q that without.
+    """
 
     p_low: Array
     p_high: Array

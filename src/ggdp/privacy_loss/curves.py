@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pair known by certified values of its curve: the discrete pairs above and below it.
+"""The curve of a pair of laws by certified values, and the discrete pairs above and below it.
 
 A pair (P, Q) is known by its curve D(x) = E_Q[(P/Q - x)_+], convex and non-increasing, with D(0) = 1 and
 D(x) >= 1 - x. A pair with the larger curve stays larger under composition. Here D is known at losses
@@ -39,7 +39,7 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Curve:
-    """Bounds on D from loss 0 on, and on D - (1 - e^loss) before it, at increasing losses."""
+    """A curve D by bounds at increasing losses: on D from loss 0 on, and on D - (1 - e^loss) before it."""
 
     loss: Array
     low: Array
@@ -58,7 +58,7 @@ class Curve:
         return Curve(-self.loss[::-1], (self.low * shrunk)[::-1], (self.high * weight)[::-1])
 
     def above(self) -> Atoms:
-        """The loss of a pair whose curve lies above."""
+        """A discrete pair whose curve lies above."""
         corner, mass = self._hull(self.high)
         infinite = float(self.high[-1])
         built, wanted = self._rebuilt(mass, infinite)[corner], self._whole(self.high)[corner]

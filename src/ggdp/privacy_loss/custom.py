@@ -69,7 +69,7 @@ class Replaceable(Protocol):
 
 @dataclass(frozen=True)
 class DensityPair(CustomMechanism):
-    """The output has one density with the record and another without it.
+    """A mechanism described by two densities of its output, with the record and without it.
 
     The pair must be the worst over all datasets and records: nothing here can check that.
     """
@@ -84,7 +84,7 @@ class DensityPair(CustomMechanism):
 
 @dataclass(frozen=True)
 class DensityNoise(CustomMechanism):
-    """A number plus noise of a given density.
+    """A mechanism that releases a number plus noise of a given density.
 
     Args:
         noise: the density of the noise.
@@ -134,7 +134,7 @@ class DensityNoise(CustomMechanism):
 
 @dataclass(frozen=True)
 class LossSurvival(CustomMechanism):
-    """The privacy loss L = log P/Q itself, by its survival functions.
+    """A mechanism described by the survival functions of its privacy loss L = log P/Q.
 
     Args:
         with_record: t -> P(L > t), P the law with the record; infinite losses included.
@@ -254,7 +254,7 @@ def _(mechanism: SphericalReplacement) -> Cells:
 
 
 def sketch_of(mechanism: CustomMechanism) -> Cells:
-    """About the cells of a mechanism, cheaply where it is known how. For plans and estimates alone."""
+    """Approximate cells of a mechanism, quickly where that is possible. They prove nothing."""
     if isinstance(mechanism, SphericalReplacement):
         return replaced(sketch_of(mechanism.release), mechanism.rate)
     if isinstance(mechanism, SphericalNoise) and mechanism.noise.dimension > 1:
@@ -320,7 +320,7 @@ def _normalized(law: Enclosure) -> Enclosure:
 
 
 def check_full_distance_is_worst(noise: Density | Mixture) -> None:
-    """Symmetric about zero and log-concave, judged from values: then shifting further always costs more."""
+    """Check from values that noise is symmetric and log-concave, where a longer shift always costs more."""
     edges = partition([density for _, density in noise.components], 4096)
     points = edges.points
     inner = 0.5 * (points[1:] + points[:-1])
@@ -410,7 +410,9 @@ _FEWEST, _MOST = 1 << 16, 1 << 21
 
 @dataclass(frozen=True)
 class LossCdf(CustomMechanism):
-    """A release by the distribution function of its loss; only REMOVE can be asked about, without sampling.
+    """A release described by the distribution function of its loss.
+
+    Only REMOVE can be asked about, without sampling.
 
     Args:
         cdf: t -> probability of a loss of at most t, given that it is finite, for arrays; right to 8e-16.

@@ -44,7 +44,7 @@ class Edges:
 
     @property
     def length(self) -> Array:
-        """Of each cell."""
+        """The length of each cell."""
         return np.diff(self.points)
 
 

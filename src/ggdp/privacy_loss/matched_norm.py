@@ -85,7 +85,7 @@ class ScoreLaw:
         return np.asarray((score / self.beta) ** (1.0 / (self.beta - 1.0)))
 
     def density(self, x: Array) -> Array:
-        """Of the noise, f."""
+        """The density f of the noise."""
         return np.asarray(np.exp(-(x**self.beta) - math.log(2.0) - math.lgamma(1.0 + 1.0 / self.beta)))
 
     def survival(self, x: Array) -> Array:
@@ -174,7 +174,7 @@ class StripReport:
 
 @dataclass(frozen=True)
 class Cover:
-    """The comparison (1) for one norm.
+    """A computer proof of comparison (1) for one norm, by cells that cover all ratios and thresholds.
 
     Attributes:
         law: of the score.

@@ -144,8 +144,9 @@ _legendre = lru_cache(np.polynomial.legendre.leggauss)  # of many nodes it takes
 
 
 def sketch(beta: float, dimension: int, length: float, pole: float = 0.0) -> Cells:
-    """About the same law as that of `spherical_cells`, on the nodes of one quadrature rule, some fifty times
-    faster. It proves nothing: for plans and estimates alone.
+    """An approximation of `spherical_cells` by the nodes of one quadrature rule, some fifty times faster.
+
+    It proves nothing: for plans and estimates alone.
     """
     pair = _Pair(beta, dimension, length, pole)
     _check_loss(pair)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Histograms of votes: how many teachers chose each class, query by query; checked once, at the door."""
+"""Histograms of votes: how many teachers chose each class, query by query; checked when they are read."""
 
 import csv
 import io

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Does every step do what the plan says? The noise of a run against its law, and its canaries against the
-plan.
+"""Tests of the first steps of a run: its noise against the law of the plan, its canaries against the batches.
 
 Attacks bound epsilon from below, and where the certified epsilon is loose (beta > 2, some norms) even a step
 with half the noise stays below it. So the parts of a step are tested themselves, which works for every beta.

@@ -28,7 +28,9 @@ _LARGEST = 1e18  # the square of a larger parameter, and so most gradients, over
 
 
 class PrivateOptimizer(Optimizer):
-    """Wraps any optimizer; schedulers, `zero_grad`, `state_dict` and step hooks work as on the one inside.
+    """An optimizer whose steps are private. It wraps any other one, the inner optimizer.
+
+    Schedulers, `zero_grad`, `state_dict` and step hooks work as on the inner one.
 
     `step` does, for the part of a logical batch that the loader handed out last:
 

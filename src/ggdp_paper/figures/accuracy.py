@@ -64,7 +64,7 @@ def gaussian_and_others(rows: Sequence[Row]) -> tuple[Row, list[Row]] | None:
 
 
 def over_all(verdicts: Iterable[bool | None]) -> bool | None:
-    """True if all are, False if one is."""
+    """One verdict over several: True if all are, False if one is, otherwise None."""
     found = set(verdicts)
     if False in found:
         return False

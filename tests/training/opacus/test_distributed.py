@@ -70,7 +70,7 @@ def _process(rank, port, folder):
         "sizes": sizes,
         "masks": masks,
         "steps": len(engine.accountant),
-        "epsilon": engine.get_epsilon(1e-5),
+        "history": engine.accountant.history,
         "failed": failed,
     }
     torch.save(result, f"{folder}/{rank}.pt")
@@ -136,7 +136,7 @@ def test_noise_is_added_once_in_total(both):
 
 def test_both_take_every_step_even_where_their_own_part_is_empty(both):
     assert both[0]["steps"] == both[1]["steps"] == len(both[0]["sizes"]) == len(both[1]["sizes"]) == 48
-    assert both[0]["epsilon"] == both[1]["epsilon"]
+    assert both[0]["history"] == both[1]["history"]
 
 
 def test_equal_seeds_do_not_make_the_processes_sample_in_step(both):

@@ -285,9 +285,9 @@ class Composed:
 class Drawn:
     """The same from contours.
 
-    Of few kinds all bulks but one are drawn, once for each kind that jumps. Of many, two contours serve for all
-    of them: all bulks, normalised, dominate all but one; and they dominate what is left when one of every kind
-    that jumps is taken away.
+    Of few kinds all bulks but one are drawn, once for each kind that jumps. Of many, two contours serve for
+    all of them: all bulks, normalised, dominate all but one; and they dominate what is left when one of every
+    kind that jumps is taken away.
 
     Attributes:
         splits: the split of each kind.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`sample` and `add_noise_`: one law, and the fastest way to it on each device.
+"""`sample` and `add_noise_` for PyTorch tensors, by the fastest sampler of each device.
 
     on CUDA with Triton       one kernel that draws and adds (`fused`)
     on the CPU                the ziggurat of `ggdp.distributions.numpy_sampler`, exact in law

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far gradients may reach, `Clipping`, and what is left of a batch when they have been held to it."""
+"""`Clipping`, the bound on each example's gradient, and `ClippedSum`, the sum over a batch under it."""
 
 import math
 from dataclasses import dataclass

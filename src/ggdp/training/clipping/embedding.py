@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Embeddings: an example touches the rows of its own tokens and no others."""
+"""The clipping rule of embeddings, of which an example touches the rows of its own tokens alone."""
 
 from collections.abc import Callable
 from functools import partial

@@ -31,7 +31,7 @@ Result = TypeVar("Result")
 
 
 class ExampleGradients:
-    """Listens to a model; after backward, sums its per-example gradients, each held to a norm.
+    """Clipped sums of the per-example gradients of a model, computed after an ordinary backward pass.
 
     The model is used as ever: `loss(model(x), y).backward()`. No gradient is accumulated in `.grad`; instead
     every layer keeps its activations and the cotangents of its outputs until `clipped_sum` is called:

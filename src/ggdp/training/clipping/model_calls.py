@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model as a whole, listened to: what it was called with, and the cotangents of what it returned.
+"""Records of the calls of a whole model: what it was called with, and the cotangents of what it returned.
 
 With both, one example can be run through the model again, alone and by plain autograd (`ModelCall.alone`).
 That gradient owes nothing to the rules by which clipping finds gradients, and `self_check` compares the two.

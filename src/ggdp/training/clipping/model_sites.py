@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which part of a model is listened to by which rule."""
+"""Chooses, for each part of a model, the rule by which its gradients are clipped."""
 
 from collections.abc import Iterator
 
@@ -70,7 +70,7 @@ def whole_site(site: AbstractSite, numbers: dict[nn.Parameter, int]) -> Abstract
 
 
 def attach_all(sites: list[AbstractSite]) -> None:
-    """Stand in for every site's module, or for none."""
+    """Replace the forward of every site's module, or of none."""
     for site in sites:
         try:
             site.attach()

@@ -37,7 +37,10 @@ def _input_cotangent(ctx: Any, gates: Tensor, weight: Tensor) -> Tensor | None:
 
 
 class LSTM(torch.autograd.Function):
-    """i, f, o = sigmoid, g = tanh of W_ih x_t + W_hh h_{t-1} + b; c_t = f c_{t-1} + i g, h_t = o tanh c_t."""
+    """The cell of nn.LSTM.
+
+    i, f, o = sigmoid, g = tanh of W_ih x_t + W_hh h_{t-1} + b; c_t = f c_{t-1} + i g, h_t = o tanh c_t.
+    """
 
     @staticmethod
     def forward(
@@ -103,7 +106,10 @@ class LSTM(torch.autograd.Function):
 
 
 class GRU(torch.autograd.Function):
-    """r, z = sigmoid(...), n = tanh(W_in x + b_in + r (W_hn h + b_hn)), h_t = n + z (h_{t-1} - n)."""
+    """The cell of nn.GRU.
+
+    r, z = sigmoid(...), n = tanh(W_in x + b_in + r (W_hn h + b_hn)), h_t = n + z (h_{t-1} - n).
+    """
 
     @staticmethod
     def forward(
@@ -159,7 +165,7 @@ class GRU(torch.autograd.Function):
 
 
 class Elman(torch.autograd.Function):
-    """h_t = tanh or relu of W_ih x_t + b_ih + W_hh h_{t-1} + b_hh."""
+    """The cell of nn.RNN: h_t = tanh or relu of W_ih x_t + b_ih + W_hh h_{t-1} + b_hh."""
 
     @staticmethod
     def forward(

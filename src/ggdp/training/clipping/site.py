@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a layer is listened to: its forward is stood in for, and each call leaves a note on the tape.
+"""Layers whose calls are recorded: a *site* replaces the forward of a layer and notes its calls on a *tape*.
 
-The stand-in computes the layer's output from *detached* parameters: autograd then finds the derivatives by
+The new forward computes the layer's output from *detached* parameters: autograd then finds the derivatives by
 activations, which every layer needs, and none by parameters, which would be sums over the batch and of no
 use. A hook on the output catches the cotangent and hands it, with the activation, to the tape. Notes exist
 only from the moment their cotangent arrives: a graph that is dropped without backward takes its activations
@@ -61,7 +61,7 @@ class Pass:
 
 
 class Tape:
-    """What forward and backward passes have left since it was last read.
+    """The record of forward and backward passes since it was last read.
 
     Attributes:
         listening: Whether a backward pass is under way whose loss was read and found plain. What any other
@@ -191,7 +191,7 @@ def plain_forward(module: nn.Module) -> Callable[..., Any]:
 
 
 class AbstractSite(ABC):
-    """A module, listened to; calling it does what the module's own forward does.
+    """A module whose calls are recorded; they return what the module's own forward returns.
 
     Attributes:
         path: The module's name inside the model.
@@ -233,7 +233,7 @@ class AbstractSite(ABC):
         """The module's output, whose cotangent leaves a note."""
 
     def attach(self) -> None:
-        """Stand in for the module's forward."""
+        """Replace the module's forward."""
         if "forward" in self.module.__dict__:
             raise UnsupportedModelError(
                 f"module {self.shown} has a forward of its own instance (another ExampleGradients may be "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory that is used again: room for per-example gradients between measuring and summing, and temporaries.
+"""Memory for per-example gradients between measuring and summing, and for temporaries; each is used again.
 
 On a CPU, a megabyte fresh from the system costs more than the arithmetic on it: every page is mapped and
 zeroed at first touch, and given back soon after. Temporaries of a chunk's size live here instead, one per
