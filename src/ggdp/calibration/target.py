@@ -17,11 +17,12 @@ from ggdp import arguments
 from ggdp.accounting import Bounds
 from ggdp.accounting import delta as delta_of
 from ggdp.accounting import epsilon as epsilon_of
+from ggdp.accounting.engines.atoms import Enclosed
 from ggdp.accounting.engines.curve import CLOCK, MOST_EPSILON
 from ggdp.accounting.engines.pairs import PairComposition
 from ggdp.accounting.engines.tilt import TiltPlan, planned_epsilon, saddle_for_epsilon
 from ggdp.accounting.profile import checked_delta
-from ggdp.accounting.steps import CellStep, Steps, steps_of
+from ggdp.accounting.steps import CellStep, EnclosedStep, Steps, steps_of
 from ggdp.accounting.vectors.explicit_shifts import one_coordinate
 from ggdp.calibration.rough import rough_delta, rough_epsilon, sketched_delta, sketched_epsilon
 from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
@@ -197,19 +198,19 @@ class Target:
         is_delta = self._is_about_delta
         return _log_odds_ratio(cost, self.delta) if is_delta else _log_ratio(cost, self.epsilon)
 
-    def _sketched_excess(self, cells: list[CellStep], directions: tuple[Adjacency, ...]) -> float:
+    def _sketched_excess(self, cells: list[EnclosedStep], directions: tuple[Adjacency, ...]) -> float:
         """log(epsilon / target) of custom releases alone, from sketches of their losses."""
         log_delta, worst = math.log(self.delta), -math.inf
         for direction in directions:
             try:
-                parts = [step.enclosed(direction, sketched=True) for step in cells]
+                parts = [_sketch(step, direction) for step in cells]
                 if self._is_about_delta:
                     worst = max(worst, _log_odds_ratio(sketched_delta(parts, self.epsilon), self.delta))
                 else:
                     worst = max(worst, _log_ratio(sketched_epsilon(parts, log_delta), self.epsilon))
             except (EpsilonTooLargeError, CannotCertifyError):
                 return math.inf
-            if all(step.rate == 1.0 for step in cells):
+            if all(isinstance(step, CellStep) and step.rate == 1.0 for step in cells):
                 break  # both directions cost the same where no record is sampled, or nearly so
         return worst
 
@@ -266,7 +267,7 @@ def solve(axis: Axis, at: At, target: Target, start: Start | None = None) -> Sol
 
     Guarantees:
         The mechanism at `value` was asked and its certified upper bound meets the target; the one at the next
-        place was asked and its upper bound does not.
+        place was asked and its upper bound does not, or the time that a search may take was spent.
     """
     verdicts: dict[int, Verdict] = {}
     until = time.thread_time() + _SECONDS
@@ -344,6 +345,8 @@ def estimated_start(
         if math.isinf(excess):
             step, blind = -math.copysign(blind, excess), 2.0 * blind
         else:
+            if last is not None and excess == last[1]:  # the same whole number
+                return Start(here, slope)
             if last is not None and (excess - last[1]) * (here - last[0]) > 0.0:
                 slope = (excess - last[1]) / (here - last[0])
             last, step = (here, excess), -min(max(excess / slope, -_LONGEST), _LONGEST)
@@ -381,10 +384,15 @@ def _as_poisson(mechanism: Mechanism) -> Mechanism:
     return Composed(parts)
 
 
-def _cells_alone(steps: Steps) -> list[CellStep]:
+def _cells_alone(steps: Steps) -> list[EnclosedStep]:
     """The steps if all of them are known by cells, else none."""
-    found = [step for step in steps.custom if isinstance(step, CellStep)]
-    return [] if steps.noisy or steps.charge > 0.0 or len(found) < len(steps.custom) else found
+    return [] if steps.noisy or steps.charge > 0.0 else list(steps.custom)
+
+
+def _sketch(step: EnclosedStep, direction: Adjacency) -> Enclosed:
+    if isinstance(step, CellStep):
+        return step.enclosed(direction, sketched=True)
+    return step.enclosed(direction)
 
 
 def _log_ratio(cost: float, budget: float) -> float:
