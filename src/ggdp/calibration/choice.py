@@ -182,9 +182,9 @@ def _check_comparable(problem: NoiseProblem) -> None:
     """Refuse a norm that depends on beta: the sensitivity would mean something else for each exponent."""
     if problem.norm == MATCHED or (problem.norm is None and problem.shift is None and problem.dimension > 1):
         raise ValueError(
-            f"norm must be given to compare exponents on a vector, as a number in [1, inf], got "
-            f"{problem.norm!r}: it would be another norm for every beta; give the one in which the sensitivity "
-            "is known, such as 2"
+            "norm must be given to compare exponents on a vector, as a number in [1, inf], got "
+            f"{problem.norm!r}: it would be another norm for every beta; give the one in which the "
+            "sensitivity is known, such as 2"
         )
 
 
