@@ -38,6 +38,7 @@ _MOST_STEPS = 12  # towards it,
 _SAFE = 1e-5  # in log value: what is asked first is to meet the target
 _SECONDS = 3.0  # of a thread's time that a search may take for narrow bounds,
 _SECONDS_MORE = 1.0  # and after that for wide ones
+_FAR_OFF = 1.02  # where time may not be up before the border is that close
 _WIDE = 1e-3  # bounds for which time was short
 _LONGEST, _BLIND = 0.5, 0.25  # the longest one, and the first without a slope, in log value
 
@@ -282,15 +283,22 @@ def solve(axis: Axis, at: At, target: Target, start: Start | None = None) -> Sol
     place = None if start is None else axis.place(start.log_value - _SAFE)
     slope = 1.0 if start is None else start.slope
     found = border(axis, excess, start=place, slope=slope)
-    if found.private is None:  # for want of privacy or of time
+    if found.private is None or _is_far(axis, found.private, verdicts):  # for want of privacy or of time
         until = math.inf
-        found = border(axis, excess, start=place, slope=slope)
+        found = border(axis, excess, start=place if found.private is None else found.private, slope=slope)
     sharp = found.lost is not None and verdicts[found.lost].at_least > 0.0
     if found.private is None:
         return Solution(None, verdicts[axis.least].epsilon, sharp, False)
     value = axis.value(found.private)
     achieved = target.achieved(at(value), verdicts[found.private])
     return Solution(value, achieved, sharp, found.lost is None)
+
+
+def _is_far(axis: Axis, private: int, verdicts: dict[int, Verdict]) -> bool:
+    """Whether time was up while the border might still be far from the place found."""
+    not_private = [place for place, one in verdicts.items() if place > private and one is not _UNKNOWN]
+    farthest = min(not_private, default=axis.most)
+    return axis.value(farthest) > _FAR_OFF * axis.value(private)
 
 
 def _judged_by(until: float, target: Target, mechanism: Mechanism) -> Verdict:
