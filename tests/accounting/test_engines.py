@@ -10,7 +10,7 @@ import pytest
 
 from ggdp import AdditiveNoise, Adjacency, GeneralizedGaussian, PoissonSampled
 from ggdp.accounting.engines import contour, lattice, rare
-from ggdp.accounting.engines.curve import crossing
+from ggdp.accounting.engines.curve import CLOCK, crossing
 from ggdp.accounting.engines.cut_off import MANY, characteristic, power_units
 from ggdp.accounting.engines.grid_law import discretize
 from ggdp.accounting.engines.tilt import TiltPlan, saddle_for_epsilon, saddle_for_log_delta
@@ -227,3 +227,10 @@ def test_the_masses_of_a_grid_give_back_the_values_they_were_made_from(spacing):
         shares = [1 - mp.exp(-spacing * (k + 1)) for k in range(len(exact))]
         wanted = mp.fdot(exact, shares)
         assert abs(mp.fdot([mp.mpf(float(mass)) for mass in found], shares) / wanted - 1) < 4e-16
+
+
+def test_a_plan_of_a_rare_event_stops_when_time_is_up():
+    """38 stages of beta = 28.7 planned for 14 seconds, where a question may take five."""
+    parts = ((ShiftPair(2.0, 1.0, 0.0, 1e-7), 20),)
+    with CLOCK.running(0.0), pytest.raises(CannotCertifyError, match="time"):
+        rare.planned_epsilon(parts, TiltPlan.of(parts), math.log(1e-12))

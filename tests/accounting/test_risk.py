@@ -320,3 +320,20 @@ def test_what_cannot_be_answered_is_refused_by_name():
     one_sided = LossCdf(lambda t: ndtr(t - 0.5), infinite=0.0, cells=100)
     with pytest.raises(ValueError, match="adjacency must be 'remove'"):
         trade_off(one_sided, false_positive_rate=0.1, adjacency=Adjacency.REMOVE)
+
+
+def test_no_delta_is_asked_twice_and_a_drawn_curve_asks_less(monkeypatch):
+    profile = account(Composed(AdditiveNoise(Gaussian(std=2.0)), times=4))
+    asked, delta = [], profile.delta
+    monkeypatch.setattr(profile, "delta", lambda *, epsilon: asked.append(epsilon) or delta(epsilon=epsilon))
+    rates, counts = [0.001, 0.01, 0.1, 0.5, 0.9], []
+    for tolerance in (5e-8, 1e-5):
+        asked.clear()
+        risk = Risk(profile)
+        risk.advantage()
+        risk.attack_success(false_positive_rate=0.01)
+        for bounds in risk.trade_off_curve(rates, tolerance=tolerance):
+            assert bounds.width <= 1.1 * tolerance
+        assert len(asked) == len(set(asked))
+        counts.append(len(asked))
+    assert counts[1] < counts[0]

@@ -14,6 +14,7 @@ from ggdp import (
     GeneralizedGaussian,
     Laplace,
     PoissonSampled,
+    account,
     delta,
     epsilon,
 )
@@ -153,3 +154,8 @@ def _epsilon_or_refusal(step, times, asked, adjacency):
         if "at most 2000" not in str(refusal):
             raise
         return None
+
+
+def test_delta_far_beyond_what_is_computed_is_no_larger_than_nearer_by():
+    profile = account(Composed(AdditiveNoise(GeneralizedGaussian(1.5, 1.16)), times=3))
+    assert profile.delta(epsilon=1e300).upper <= profile.delta(epsilon=1e5).upper <= 1e-300

@@ -448,3 +448,30 @@ def test_steps_that_cannot_be_found_are_refused_with_a_way_out(asked, message):
 def test_rates_that_cannot_be_found_are_refused_with_a_way_out(asked, message):
     with pytest.raises(ValueError, match=message):
         calibrate_rate(**asked)
+
+
+def test_next_to_a_large_delta_an_estimate_tells_how_much_noise_is_missing_or_too_much():
+    """The least scale is 0.62 at delta = 0.6; a little beyond, an estimate of epsilon was 0."""
+    asked, beta = target.Target(1.0, 0.6), 1.2
+    excesses = [
+        asked.estimated_excess(Composed(AdditiveNoise(GeneralizedGaussian(beta, scale)), times=2))
+        for scale in (2.0, 0.63, 0.61, 0.3)
+    ]
+    assert -4.0 < excesses[0] < excesses[1] < 0.0 < excesses[2] < excesses[3] < 4.0
+
+
+def test_estimates_leave_three_questions_to_certify(monkeypatch):
+    asked, judge = [], target.Target.judge
+    monkeypatch.setattr(target.Target, "judge", lambda self, run: asked.append(run) or judge(self, run))
+    found = calibrate_scale(beta=1.2, epsilon=1.0, delta=0.3, steps=2)
+    assert len(asked) <= 3
+    assert found.sharp
+
+
+def test_a_search_without_time_is_wider_and_never_wrong(monkeypatch):
+    best = calibrate_scale(beta=1.2, epsilon=1.0, delta=0.3, steps=2)
+    monkeypatch.setattr(target, "_SECONDS", 0.0)
+    found = calibrate_scale(beta=1.2, epsilon=1.0, delta=0.3, steps=2)
+    assert epsilon(found.mechanism, delta=0.3).upper <= 1.0
+    assert best.scale <= found.scale < 1.001 * best.scale
+    assert not found.sharp

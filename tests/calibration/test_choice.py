@@ -229,8 +229,11 @@ def test_exponents_are_close_together_near_one():
         ({"epsilon": -1.0}, "epsilon must be a number in"),
         ({"steps": 0}, "steps must be a whole number"),
         ({"dimension": 0}, "dimension must be a whole number"),
-        ({"dimension": 3}, r"norm must be a number in \[1, inf\] to compare exponents on a vector, got None"),
-        ({"dimension": 3, "norm": "matched"}, "norm must be a number in"),
+        (
+            {"dimension": 3},
+            r"norm must be given to compare exponents on a vector, as a number in \[1, inf\], got None",
+        ),
+        ({"dimension": 3, "norm": "matched"}, "norm must be given"),
         ({"loss": "variance"}, "loss must be one of std, mean-absolute, outside, interval, got 'variance'"),
         ({"loss": "outside"}, "threshold must be given"),
         ({"loss": "outside", "threshold": 0.0}, "threshold must be a number in"),

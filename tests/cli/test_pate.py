@@ -174,3 +174,13 @@ def test_a_wrong_simulation_is_refused(ggdp, line, message):
     done = ggdp(*SIMULATION, *shlex.split(line))
     assert done.code == 2
     assert message in done.err
+
+
+def test_pure_privacy_compares_laplace_noise_alone_and_says_so(ggdp):
+    asked = ("simulate-argmax", "--epsilon", "1", "--delta", "0", "--histograms", "5")
+    (result,) = json.loads(ggdp(*asked, "--json").out)["results"]
+    assert [noise["beta"] for noise in result["noises"]] == [1.0]
+    assert result["noises"][0]["scale"] == pytest.approx(1.0)
+    refused = ggdp(*asked, "--from-beta", "1.5")
+    assert refused.code == 2
+    assert "--from-beta must be 1 with --delta 0, got 1.5" in refused.err

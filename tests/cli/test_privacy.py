@@ -281,7 +281,7 @@ def test_a_picture_is_written_and_named_below_the_table_and_json_is_still_alone_
             "choose --epsilon 1 --delta 1e-6 --level 0.9",
             "--level must be left out except with --loss interval",
         ),
-        ("choose --epsilon 1 --delta 1e-6 --dimension 3", "norm must be a number in [1, inf]"),
+        ("choose --epsilon 1 --delta 1e-6 --dimension 3", "norm must be given to compare exponents"),
         (
             "choose --epsilon 1 --delta 1e-6 --norm 2 --dimension 0",
             "--dimension must be a whole number in [1, ",
@@ -361,3 +361,9 @@ def test_risk_draws_the_trade_off_curve(ggdp, tmp_path):
     text = picture.read_text()
     assert "false-negative rate" in text
     assert "blind guessing" in text
+
+
+def test_more_steps_than_are_covered_are_refused_by_the_name_of_the_option(ggdp):
+    done = ggdp("epsilon", "--beta", "2", "--std", "1", "--delta", "1e-6", "--steps", "10000000000")
+    assert done.code == 2
+    assert done.err == "ggdp: --steps must be a whole number in [1, 10000000], got 10000000000\n"

@@ -110,3 +110,18 @@ def test_the_page_of_records_names_every_kind():
     rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
     kinds = {entry["properties"]["kind"]["const"] for entry in SCHEMA["anyOf"]}
     assert {name for row in rows for name in re.findall(r"`([\w-]+)`", row)} == kinds
+
+
+@pytest.mark.parametrize("command", ["choose", "simulate-argmax", "calibrate", "epsilon"])
+def test_pure_privacy_becomes_a_page_too(ggdp, tmp_path, command):
+    asked = {
+        "choose": ("--epsilon", "1", "--steps", "2"),
+        "simulate-argmax": ("--epsilon", "1", "--histograms", "5"),
+        "calibrate": ("--beta", "1", "--epsilon", "1"),
+        "epsilon": ("--beta", "1", "--std", "2"),
+    }
+    record, page = tmp_path / "record.json", tmp_path / "page.html"
+    record.write_text(ggdp(command, *asked[command], "--delta", "0", "--json").out)
+    done = ggdp("report", record, "--html", page)
+    assert (done.code, done.err) == (0, "")
+    assert page.exists()

@@ -84,6 +84,7 @@ def spoiled_archive():
         ("v.csv", b"\xff\xfe", "UTF-8"),
         ("v.npy", b"nonsense", "must be a NumPy npy file"),
         ("v.npz", b"PK\x03\x04 broken", "must be a NumPy npz file"),
+        ("v.npz", b"\x80\x04K\x01.", "of one plain array: it is damaged, or of another kind$"),
         ("v.npy", b"", "must be a NumPy npy file"),
         (
             "v.npz",

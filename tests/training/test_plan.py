@@ -75,7 +75,7 @@ def test_three_ways_to_say_how_much_noise_agree():
         ({"noise": Gaussian(std=1.0)}, "give beta or noise"),
         ({"beta": None, "noise": 1.5}, "noise must be of type GeneralizedGaussian.*beta=..."),
         ({"clip_norm": 0.0}, "clip_norm must be"),
-        ({"delta": 0.0}, "delta must be"),
+        ({"delta": -1e-6}, "delta must be"),
         ({"norm": 0.5}, "norm must be"),
         ({"dimension": 0}, "no trainable parameters"),
     ],
@@ -122,3 +122,15 @@ def test_whole_epochs_are_not_lengthened_by_rounding():
         plan_training(beta=2.0, batch_size=30, epochs=3, scale=1.0, **{**SIZES, "num_examples": 90}).steps
         == 9
     )
+
+
+def test_pure_privacy_is_planned_with_laplace_noise_in_l_1_and_refused_elsewhere():
+    sizes = {**SIZES, "delta": 0.0}
+    plan = plan_training(beta=1.0, norm=1.0, rate=0.01, steps=50, target_epsilon=2.0, **sizes)
+    assert 1.999 < plan.epsilon().upper <= 2.0
+    assert plan.ledger().can_afford(plan.step, 50)
+    for beta in (1.5, 2.0):
+        with pytest.raises(ValueError, match="delta must be positive for this mechanism, got 0"):
+            plan_training(beta=beta, rate=0.01, steps=50, noise_multiplier=1.0, **sizes).ledger()
+    with pytest.raises(ValueError, match=r"delta must be a number in \[1e-100, 0.5\].*or 0 for pure privacy"):
+        plan_training(beta=1.0, rate=0.01, steps=50, noise_multiplier=1.0, **{**SIZES, "delta": 1e-200})

@@ -11,7 +11,7 @@ from typing import Literal, overload
 
 from ggdp import arguments
 from ggdp.accounting.bounds import Bounds, Estimate
-from ggdp.accounting.engines.curve import MOST_EPSILON
+from ggdp.accounting.engines.curve import LEAST_DELTA, MOST_EPSILON
 from ggdp.accounting.steps import Vote, steps_of
 from ggdp.accounting.two_ends import whole_cost
 from ggdp.accounting.vectors.routes import one_coordinate_estimate, scanned_estimate
@@ -91,7 +91,12 @@ class PrivacyProfile:
         epsilon = arguments.real("epsilon", epsilon, least=0.0)
         if self._pure is not None and epsilon >= self._pure:
             return Bounds(0.0, 0.0, 0.0, "pure")
-        return self._cost.delta(epsilon)
+        found = self._cost.delta(epsilon)
+        if epsilon > MOST_EPSILON and found.upper > LEAST_DELTA:  # it is no larger than nearer by
+            most = self._cost.delta(MOST_EPSILON).upper
+            ends = min(found.lower, most), min(found.estimate, most), min(found.upper, most)
+            return replace(found, lower=ends[0], estimate=ends[1], upper=ends[2])
+        return found
 
     def curve(
         self, *, epsilons: Sequence[float] | None = None, deltas: Sequence[float] | None = None

@@ -95,6 +95,7 @@ class Risk:
     def __init__(self, profile: PrivacyProfile) -> None:
         self._forward, self._backward = profile, profile.exchanged()
         self._points = _ConvexPoints()
+        self._known: dict[tuple[PrivacyProfile, float], Bounds] = {}
         self._ask(0.0)
         largest = max(side.largest_loss()[1] for side in (self._forward, self._backward))
         if _LEAST_GAP < largest < _MOST_LOG:
@@ -107,7 +108,10 @@ class Risk:
         Args:
             false_positive_rate: in [0, 1].
         """
-        found = self.true_positive_rate(false_positive_rate=false_positive_rate)
+        return self._trade_off(false_positive_rate, _TOLERANCE)
+
+    def _trade_off(self, false_positive_rate: float, tolerance: float) -> Bounds:
+        found = self._true_positive_rate(false_positive_rate, tolerance)
         lower = max(math.nextafter(1.0 - found.upper, -1.0), 0.0) if found.upper < 1.0 else 0.0
         upper = min(math.nextafter(1.0 - found.lower, 2.0), 1.0) if found.lower < 1.0 else 0.0
         return Bounds(lower, min(max(1.0 - found.estimate, lower), upper), upper, found.method)
@@ -118,11 +122,14 @@ class Risk:
         Args:
             false_positive_rate: in [0, 1].
         """
+        return self._true_positive_rate(false_positive_rate, _TOLERANCE)
+
+    def _true_positive_rate(self, false_positive_rate: float, tolerance: float) -> Bounds:
         rate = arguments.real("false_positive_rate", false_positive_rate, least=0.0, most=1.0)
         for _ in range(_MOST_QUESTIONS):
             found = self._points.least(rate)
             gap = found.upper - found.lower
-            if gap <= _TOLERANCE * found.upper + _LEAST_RATE or gap <= 1.5 * found.unknown:
+            if gap <= tolerance * found.upper + _LEAST_RATE or gap <= 1.5 * found.unknown:
                 break
             if not self._ask(found.place):
                 break
@@ -130,16 +137,25 @@ class Risk:
         upper = min(max(found.upper, lower), 1.0)
         return Bounds(lower, min(max(found.estimate, lower), upper), upper, found.method)
 
-    def trade_off_curve(self, false_positive_rates: Sequence[float]) -> list[Bounds]:
-        """The smallest false negative rate at each false positive rate."""
-        return [self.trade_off(false_positive_rate=rate) for rate in false_positive_rates]
+    def trade_off_curve(
+        self, false_positive_rates: Sequence[float], *, tolerance: float = _TOLERANCE
+    ) -> list[Bounds]:
+        """The smallest false negative rate at each false positive rate.
+
+        Args:
+            false_positive_rates: each in [0, 1].
+            tolerance: how wide the bounds of a true positive rate may be, relative to it, in [5e-8, 1]; a
+                curve that is only drawn is faster at 1e-5.
+        """
+        tolerance = arguments.real("tolerance", tolerance, least=_TOLERANCE, most=1.0)
+        return [self._trade_off(rate, tolerance) for rate in false_positive_rates]
 
     def advantage(self) -> Bounds:
         """The most by which any attacker's true positive rate exceeds its false positive rate.
 
         It is the distance of the two laws in total variation, which is delta at epsilon = 0.
         """
-        return self._forward.delta(epsilon=0.0)
+        return self._delta_of(self._forward, 0.0)
 
     def posterior(self, *, prior: float, false_positive_rate: float) -> Bounds:
         """The largest probability that an alarm is true, over all attackers with this false positive rate.
@@ -218,17 +234,25 @@ class Risk:
 
     def _delta(self, epsilon: float) -> tuple[float, float]:
         """Bounds of delta at epsilon, the worse of both orders of the two laws."""
-        bounds = [_delta_or_nothing(self._forward, epsilon)]
-        if self._backward is not self._forward:
-            bounds.append(_delta_or_nothing(self._backward, epsilon))
+        bounds = [self._delta_of(side, epsilon) for side in dict.fromkeys((self._forward, self._backward))]
         return max(one.lower for one in bounds), max(one.upper for one in bounds)
+
+    def _delta_of(self, side: PrivacyProfile, epsilon: float) -> Bounds:
+        """Delta of one order of the two laws, asked once; no bound where none is certified."""
+        if (known := self._known.get((side, epsilon))) is None:
+            try:
+                known = side.delta(epsilon=epsilon)
+            except (CannotCertifyError, EpsilonTooLargeError):
+                known = Bounds(0.0, 0.5, 1.0, "no bound")
+            self._known[side, epsilon] = known
+        return known
 
     def _at(self, place: float) -> tuple[float, float, float, str]:
         """Lower bound, value and upper bound of D at a = exp(place), and the method."""
         if place >= 0.0:
-            found = _delta_or_nothing(self._forward, place)
+            found = self._delta_of(self._forward, place)
             return found.lower, found.estimate, found.upper, found.method
-        found = _delta_or_nothing(self._backward, -place)
+        found = self._delta_of(self._backward, -place)
         a = math.exp(place)
         low, value, high = (1.0 - a * (1.0 - one) for one in (found.lower, found.estimate, found.upper))
         return max(low - _ROUNDING, 0.0), value, min(high + _ROUNDING, 1.0), found.method
@@ -239,13 +263,6 @@ class Risk:
             return False
         self._points.add(place, *self._at(place))
         return True
-
-
-def _delta_or_nothing(profile: PrivacyProfile, epsilon: float) -> Bounds:
-    try:
-        return profile.delta(epsilon=epsilon)
-    except (CannotCertifyError, EpsilonTooLargeError):
-        return Bounds(0.0, 0.5, 1.0, "no bound")
 
 
 @dataclass(frozen=True)

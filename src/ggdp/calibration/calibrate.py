@@ -120,8 +120,8 @@ def calibrate_scale(
 
     Guarantees:
         1. The certified upper bound of epsilon at `delta`, `achieved.upper`, is at most `epsilon`.
-        2. A scale smaller by `tolerance` was tried, and no bound certifies that it meets the target; where
-           `sharp` is true, a bound certifies that it does not.
+        2. No bound found in the seconds that a search may take certifies that a scale smaller by `tolerance`
+           meets the target; where `sharp` is true, a bound certifies that it does not.
 
     Raises:
         ValueError: an argument is out of range, or no noise multiplier that the accountant covers is the
@@ -273,8 +273,8 @@ def calibrate_rate(
 
     Guarantees:
         1. `achieved.upper`, the certified upper bound of epsilon at `rate`, is at most `epsilon`.
-        2. The rate is 1, or one larger by `tolerance` was tried, and no bound certifies that it meets the
-           target; where `sharp` is true, a bound certifies that it does not.
+        2. The rate is 1, or no bound found in the seconds that a search may take certifies that one larger by
+           `tolerance` meets the target; where `sharp` is true, a bound certifies that it does not.
 
     Raises:
         ValueError: an argument is out of range, or the rate would have to be below 1e-7.
@@ -346,8 +346,8 @@ def calibrate_steps(
     Guarantees:
         1. `achieved.upper`, the certified upper bound of epsilon after `steps` steps, is at most `epsilon`.
         2. Where `sharp` is true, one step more certifiably exceeds the target, so that `steps` is the exact
-           answer. Where it is false the accountant's bounds straddle the target there, and `steps` is the
-           smaller candidate.
+           answer. Where it is false the accountant's bounds straddle the target there, or the seconds that a
+           search may take were spent, and `steps` is the smaller candidate.
 
     Raises:
         ValueError: an argument is out of range, one step exceeds the target, or more than 10^7 fit.

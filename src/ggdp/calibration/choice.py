@@ -21,10 +21,10 @@ import numpy as np
 from ggdp import arguments
 from ggdp.calibration.calibrate import NoiseProblem, calibrated
 from ggdp.calibration.run import AnyCalibrated, run_of
-from ggdp.calibration.target import Start, Target
+from ggdp.calibration.target import Start, Target, estimated_start
 from ggdp.distributions import GeneralizedGaussian, SphericalGeneralizedGaussian
 from ggdp.distributions.spherical import MOST_DIMENSION
-from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
+from ggdp.errors import CannotCertifyError
 from ggdp.mechanisms import Adjacency
 from ggdp.mechanisms.additive_noise import MATCHED, Shift
 from ggdp.mechanisms.composed import Part
@@ -51,9 +51,6 @@ _STEEP = 0.05  # in log loss: more than that between neighbours, and a parabola 
 _MOST_ASKED, _MOST_VALLEYS = 14, 3  # exponents in one valley, and valleys
 _DOUBT = 0.03  # of a scale: by how much a plan may well be off
 _MOST_CERTIFIED = 4  # questions before the least noise is searched for
-_NEAR = 2e-3  # of log(cost / budget): nearer to 0 the plan's slope is good enough
-_MOST_STEPS = 8  # towards it
-_LONGEST = 1.0  # such step, in the logarithm of the precision
 
 
 @dataclass(frozen=True)
@@ -185,8 +182,9 @@ def _check_comparable(problem: NoiseProblem) -> None:
     """Refuse a norm that depends on beta: the sensitivity would mean something else for each exponent."""
     if problem.norm == MATCHED or (problem.norm is None and problem.shift is None and problem.dimension > 1):
         raise ValueError(
-            f"norm must be a number in [1, inf] to compare exponents on a vector, got {problem.norm!r}: it "
-            "would be another norm for every beta; give the norm in which the sensitivity is known"
+            "norm must be given to compare exponents on a vector, as a number in [1, inf], got "
+            f"{problem.norm!r}: it would be another norm for every beta; give the one in which the "
+            "sensitivity is known, such as 2"
         )
 
 
@@ -392,25 +390,12 @@ class NoiseSearch:
         if start is None:
             return None if beta in self._uncovered else self._calibrated_border(beta)
         problem = self._problem(beta)
-        slope, target, axis = start.slope, problem.target, problem.axis
-        ends = (math.log(axis.low), math.log(axis.high))
-        at = min(max(start.log_value + self._offset(beta), ends[0]), ends[1])
-        last: tuple[float, float] | None = None
-        for _ in range(_MOST_STEPS):
-            try:
-                excess = target.estimated_excess(problem.mechanism(beta, math.exp(at)))
-            except (EpsilonTooLargeError, CannotCertifyError):
-                break
-            if not math.isfinite(excess):
-                break
-            if last is not None and at != last[0] and (excess - last[1]) / (at - last[0]) > 0.0:
-                slope = (excess - last[1]) / (at - last[0])
-            last = (at, excess)
-            at -= min(max(excess / slope, -_LONGEST), _LONGEST)
-            if not ends[0] + 2.0 * _MARGIN <= at <= ends[1]:  # what is certified is a little further down
-                break
-            if abs(excess) < _NEAR:
-                return Start(at, slope)
+        moved = Start(start.log_value + self._offset(beta), start.slope)
+        excess = problem.target.estimated_excess
+        found = estimated_start(problem.axis, lambda value: problem.mechanism(beta, value), excess, moved)
+        # what is certified is a little further down
+        if found is not None and found.log_value >= math.log(problem.axis.low) + 2.0 * _MARGIN:
+            return found
         return self._calibrated_border(beta)
 
     def _offset(self, beta: float) -> float:

@@ -7,8 +7,9 @@ its answer and the next mechanism on the axis were both asked.
 """
 
 import math
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,43 +17,37 @@ from ggdp import arguments
 from ggdp.accounting import Bounds
 from ggdp.accounting import delta as delta_of
 from ggdp.accounting import epsilon as epsilon_of
-from ggdp.accounting.engines import contour, lattice
-from ggdp.accounting.engines.atoms import Enclosed, grid_above, origin_of, plan_of, span_of
-from ggdp.accounting.engines.cells import CellComposition
-from ggdp.accounting.engines.curve import MOST_EPSILON, Curve, crossing
-from ggdp.accounting.engines.pairs import Engine, PairComposition
-from ggdp.accounting.engines.tilt import (
-    Parts,
-    Saddle,
-    TiltPlan,
-    planned_epsilon,
-    saddle_for_epsilon,
-    saddle_for_log_delta,
-)
+from ggdp.accounting.engines.atoms import Enclosed
+from ggdp.accounting.engines.curve import CLOCK, MOST_EPSILON
+from ggdp.accounting.engines.pairs import PairComposition
+from ggdp.accounting.engines.tilt import TiltPlan, planned_epsilon, saddle_for_epsilon
 from ggdp.accounting.profile import checked_delta
-from ggdp.accounting.steps import CellStep, Steps, steps_of
+from ggdp.accounting.steps import CellStep, EnclosedStep, Steps, steps_of
 from ggdp.accounting.vectors.explicit_shifts import one_coordinate
+from ggdp.calibration.rough import rough_delta, rough_epsilon, sketched_delta, sketched_epsilon
 from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
 from ggdp.mechanisms import Adjacency, Batched, Composed, Mechanism, PoissonSampled, SphericalNoise
 from ggdp.search import Axis, LogAxis, border
 
 _JUST_ABOVE = 5e-324
 _PLAN_RESOLUTION = 1e-3
-_ROUGH = 1e-3  # width of bounds whose estimate is good to about 1e-5
-_FEW = 300  # releases, of which a lattice is cheap
-_FINER = (1.0, 0.25, 0.05)  # shares of it that lattices are asked for in turn: far cheaper than all engines
-_COARSEST, _SHARE = 0.02, 0.01  # spacing of a sketch's lattice, over 1 + theta and over a loss's deviation
-_MOST_POINTS = 2**18
-_SENSELESS = 100.0  # of log delta, which is at most 0
-_FAR = 2.0**45  # spacings from zero, beyond which the places of a lattice are not whole numbers
 _CLEARLY_LESS = 0.5  # planned at this share of another direction, one is not looked at; plans err by 25%
+_LARGE_DELTA = 0.1  # from here on deltas are compared: epsilon falls to 0 within little more noise
+_NEAR = 2e-3  # of an excess: nearer to 0 the last slope is good enough
+_MOST_STEPS = 12  # towards it,
+_SAFE = 1e-5  # in log value: what is asked first is to meet the target
+_SECONDS = 3.0  # of a thread's time that a search may take for narrow bounds,
+_SECONDS_MORE = 1.0  # and after that for wide ones
+_FAR_OFF = 1.02  # where time may not be up before the border is that close
+_WIDE = 1e-3  # bounds for which time was short
+_LONGEST, _BLIND = 0.5, 0.25  # the longest one, and the first without a slope, in log value
 
 At = Callable[[float], Mechanism]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Certified bounds of log(cost / budget), where both are epsilons or both are deltas.
+    """Certified bounds of log(cost / budget), where both are epsilons or both are the odds of deltas.
 
     Attributes:
         at_least: above 0, the target is certainly missed.
@@ -63,6 +58,9 @@ class Verdict:
     at_least: float
     at_most: float
     epsilon: Bounds | None = None
+
+
+_UNKNOWN = Verdict(-math.inf, math.inf)
 
 
 @dataclass(frozen=True)
@@ -95,10 +93,11 @@ class Target:
         return found if found.upper <= self.epsilon else None
 
     def judge(self, mechanism: Mechanism) -> Verdict:
-        """Compare with the budget: by delta where that is the cheap or the only question, else by epsilon.
+        """Compare with the budget: by delta where that is the better or the only question, else by epsilon.
 
-        One release has its delta in closed form; an epsilon of 0 has no logarithm. The two comparisons are
-        equivalent: delta(epsilon) <= delta exactly if epsilon(delta) <= epsilon.
+        One release has its delta in closed form; an epsilon of 0 has no logarithm, and next to a large delta
+        epsilon is soon 0. The two comparisons are equivalent: delta(epsilon) <= delta exactly if
+        epsilon(delta) <= epsilon.
         """
         if self.by_delta(mechanism):
             return self._judge_delta(mechanism)
@@ -110,7 +109,11 @@ class Target:
 
     def by_delta(self, mechanism: Mechanism) -> bool:
         """Whether `judge` compares delta at the target's epsilon."""
-        return self.epsilon == 0.0 or (self.delta > 0.0 and _has_closed_form(mechanism))
+        return self._is_about_delta or (self.delta > 0.0 and _has_closed_form(mechanism))
+
+    @property
+    def _is_about_delta(self) -> bool:
+        return self.epsilon == 0.0 or self.delta > _LARGE_DELTA
 
     def achieved(self, mechanism: Mechanism, verdict: Verdict) -> Bounds:
         """Epsilon at the target's delta, of a mechanism judged private.
@@ -128,60 +131,87 @@ class Target:
         return Bounds(min(found.lower, upper), min(found.estimate, upper), upper, found.method, found.ledger)
 
     def planned_excess(self, mechanism: Mechanism) -> float:
-        """About log(epsilon / target), or of delta where epsilon is 0, by the saddle-point method; good for a
-        start, never a bound.
-        """
+        """About what `judge` says, by the saddle-point method; good for a start, never a bound."""
         steps = steps_of(_as_poisson(mechanism), self.adjacency)
         if cells := _cells_alone(steps):
             return self._sketched_excess(cells, steps.directions)
         plan = one_coordinate(steps)  # of a vector no worst shift may be known
         log_delta = math.log(self.delta)
-        if self.epsilon == 0.0:
-            saddles = [saddle_for_epsilon(TiltPlan.of(parts), 0.0) for parts in plan.pairs()]
-            return max(saddle.log_delta for saddle in saddles) - log_delta
+        if self._is_about_delta:
+            saddles = [saddle_for_epsilon(TiltPlan.of(parts), self.epsilon) for parts in plan.pairs()]
+            excess = max(saddle.log_delta for saddle in saddles) - log_delta
+            return excess / (1.0 - self.delta)  # of the odds
         epsilons = [planned_epsilon(parts, log_delta) for parts in plan.pairs()]
         return _log_ratio(max(epsilons), self.epsilon)
 
-    def estimated_excess(self, mechanism: Mechanism) -> float:
-        """log(epsilon / target), or of delta where epsilon is 0, to about 1e-5, never a bound; for delta > 0.
+    def estimated_excess(self, mechanism: Mechanism, *, only_cheap: bool = False) -> float:
+        """What `judge` says, to about 1e-5, never a bound; for delta > 0.
 
-        It takes the estimates of engines that are told to be content with wide bounds, which makes a question
-        about few releases some ten times cheaper. Where no pair is known to dominate a release, the certified
-        upper bound is what matters, and is asked for.
+        It takes the estimates of engines that are told to be content with wide bounds. Where no pair is known
+        to dominate a release, the certified upper bound is what matters, and is asked for.
+
+        Raises:
+            CannotCertifyError: an estimate would cost as much as `judge`, and `only_cheap` was asked for.
         """
         steps = steps_of(mechanism, self.adjacency)
         if cells := _cells_alone(steps):
             return self._sketched_excess(cells, steps.directions)
-        if steps.custom or steps.below or steps.charge or not steps.have_worst_shifts:
-            whole = mechanism if isinstance(mechanism, Composed) else Composed(mechanism)
-            return self.judge(whole).at_most
-        log_delta = math.log(self.delta)
-        if self.epsilon == 0.0:
-            return max(_estimated_log_delta(parts) for parts in steps.pairs()) - log_delta
-        planned = sorted(
-            ((planned_epsilon(parts, log_delta), parts) for parts in steps.pairs()),
-            key=lambda one: one[0],
-            reverse=True,
-        )
-        worst = 0.0
-        for plan, parts in planned:
-            if plan > _CLEARLY_LESS * worst:
-                worst = max(worst, _estimated_epsilon(parts, log_delta))
-        return _log_ratio(worst, self.epsilon)
+        if _have_pairs(steps):
+            return self._log_ratio(self._rough_cost(steps, only_cheap).estimate)
+        if only_cheap:
+            raise CannotCertifyError("no estimate is cheap")
+        whole = mechanism if isinstance(mechanism, Composed) else Composed(mechanism)
+        return self.judge(whole).at_most
 
-    def _sketched_excess(self, cells: list[CellStep], directions: tuple[Adjacency, ...]) -> float:
+    def judge_roughly(self, mechanism: Mechanism) -> Verdict:
+        """What `judge` says, cheaper and wider; nothing where it would not be cheaper."""
+        steps = steps_of(mechanism, self.adjacency)
+        if not _have_pairs(steps):
+            return _UNKNOWN
+        try:
+            found = self._rough_cost(steps, only_cheap=True)
+        except (EpsilonTooLargeError, CannotCertifyError):
+            return _UNKNOWN
+        return Verdict(self._log_ratio(found.lower), self._log_ratio(found.upper))
+
+    def _rough_cost(self, steps: Steps, only_cheap: bool) -> Bounds:
+        """Delta at the target's epsilon, or epsilon at its delta, of the worst direction."""
+        log_delta, worst = math.log(self.delta), Bounds(0.0, 0.0, 0.0, "rough")
+        planned = [(planned_epsilon(parts, log_delta), parts) for parts in steps.pairs()]
+        for plan, parts in sorted(planned, key=lambda one: -one[0]):
+            if not self._is_about_delta and plan <= _CLEARLY_LESS * worst.estimate:
+                if only_cheap and not PairComposition(parts).costs_no_more(log_delta, worst.upper):
+                    worst = replace(worst, upper=math.inf)
+                continue
+            found: Bounds | None = None
+            if sum(times for _, times in parts) > 1:
+                about_delta = self._is_about_delta
+                found = rough_delta(parts, self.epsilon) if about_delta else rough_epsilon(parts, log_delta)
+            if found is None:
+                if only_cheap:
+                    raise CannotCertifyError("no engine is cheap")
+                whole = PairComposition(parts)
+                found = whole.delta(self.epsilon) if self._is_about_delta else whole.epsilon(log_delta)
+            worst = Bounds.worst(worst, found)
+        return worst
+
+    def _log_ratio(self, cost: float) -> float:
+        is_delta = self._is_about_delta
+        return _log_odds_ratio(cost, self.delta) if is_delta else _log_ratio(cost, self.epsilon)
+
+    def _sketched_excess(self, cells: list[EnclosedStep], directions: tuple[Adjacency, ...]) -> float:
         """log(epsilon / target) of custom releases alone, from sketches of their losses."""
         log_delta, worst = math.log(self.delta), -math.inf
         for direction in directions:
             try:
-                parts = [step.enclosed(direction, sketched=True) for step in cells]
-                if self.epsilon == 0.0:
-                    worst = max(worst, _sketched_log_delta(parts) - log_delta)
+                parts = [_sketch(step, direction) for step in cells]
+                if self._is_about_delta:
+                    worst = max(worst, _log_odds_ratio(sketched_delta(parts, self.epsilon), self.delta))
                 else:
-                    worst = max(worst, _log_ratio(_sketched_epsilon(parts, log_delta), self.epsilon))
+                    worst = max(worst, _log_ratio(sketched_epsilon(parts, log_delta), self.epsilon))
             except (EpsilonTooLargeError, CannotCertifyError):
                 return math.inf
-            if all(step.rate == 1.0 for step in cells):
+            if all(isinstance(step, CellStep) and step.rate == 1.0 for step in cells):
                 break  # both directions cost the same where no record is sampled, or nearly so
         return worst
 
@@ -189,8 +219,8 @@ class Target:
         try:
             cost = delta_of(mechanism, epsilon=self.epsilon, adjacency=self.adjacency)
         except CannotCertifyError:  # nothing is known, so that nothing is certified
-            return Verdict(-math.inf, math.inf)
-        return Verdict(_log_ratio(cost.lower, self.delta), _log_ratio(cost.upper, self.delta))
+            return _UNKNOWN
+        return Verdict(_log_odds_ratio(cost.lower, self.delta), _log_odds_ratio(cost.upper, self.delta))
 
     def __str__(self) -> str:
         return f"epsilon = {self.epsilon:g} at delta = {self.delta:g}"
@@ -238,23 +268,53 @@ def solve(axis: Axis, at: At, target: Target, start: Start | None = None) -> Sol
 
     Guarantees:
         The mechanism at `value` was asked and its certified upper bound meets the target; the one at the next
-        place was asked and its upper bound does not.
+        place was asked and its upper bound does not, or the time that a search may take was spent.
     """
     verdicts: dict[int, Verdict] = {}
+    until = time.thread_time() + _SECONDS
 
     def excess(place: int) -> float:
-        verdicts[place] = target.judge(at(axis.value(place)))
+        verdicts[place] = _judged_by(until, target, at(axis.value(place)))
         return verdicts[place].at_most
 
     start = start or _start(axis, at, target)
-    place = None if start is None else axis.place(start.log_value)
-    found = border(axis, excess, start=place, slope=1.0 if start is None else start.slope)
+    if start is not None:
+        start = estimated_start(axis, at, partial(target.estimated_excess, only_cheap=True), start) or start
+    place = None if start is None else axis.place(start.log_value - _SAFE)
+    slope = 1.0 if start is None else start.slope
+    found = border(axis, excess, start=place, slope=slope)
+    if found.private is None or _is_far(axis, found.private, verdicts):  # for want of privacy or of time
+        until = math.inf
+        found = border(axis, excess, start=place if found.private is None else found.private, slope=slope)
     sharp = found.lost is not None and verdicts[found.lost].at_least > 0.0
     if found.private is None:
         return Solution(None, verdicts[axis.least].epsilon, sharp, False)
     value = axis.value(found.private)
     achieved = target.achieved(at(value), verdicts[found.private])
     return Solution(value, achieved, sharp, found.lost is None)
+
+
+def _is_far(axis: Axis, private: int, verdicts: dict[int, Verdict]) -> bool:
+    """Whether time was up while the border might still be far from the place found."""
+    not_private = [place for place, one in verdicts.items() if place > private and one is not _UNKNOWN]
+    farthest = min(not_private, default=axis.most)
+    return axis.value(farthest) > _FAR_OFF * axis.value(private)
+
+
+def _judged_by(until: float, target: Target, mechanism: Mechanism) -> Verdict:
+    """What is certified until some time of this thread; for a while after it, what is cheap; then nothing."""
+    left = until - time.thread_time()
+    if left < -_SECONDS_MORE:
+        return _UNKNOWN
+    verdict = _UNKNOWN
+    if left > 0.0:
+        with CLOCK.running(left):
+            verdict = target.judge(mechanism)
+        if verdict.at_most - verdict.at_least < _WIDE or until == math.inf:
+            return verdict
+    with CLOCK.running(_SECONDS_MORE):
+        rough = target.judge_roughly(mechanism)
+    return rough if rough.at_most < verdict.at_most else verdict
 
 
 def _start(axis: Axis, at: At, target: Target) -> Start | None:
@@ -276,50 +336,48 @@ def planned_start(axis: Axis, at: At, target: Target) -> Start:
     return Start(found.log_value, found.slope)
 
 
+def estimated_start(
+    axis: Axis, at: At, excess_of: Callable[[Mechanism], float], start: Start
+) -> Start | None:
+    """Where the border lies, from a few estimates near a planned place; None where they do not find it."""
+    ends = (math.log(axis.value(axis.least)), math.log(axis.value(axis.most)))
+    here, slope = min(max(start.log_value, ends[0]), ends[1]), start.slope
+    low, high, blind = -math.inf, math.inf, _BLIND  # the border lies between low and high
+    last: tuple[float, float] | None = None
+    for _ in range(_MOST_STEPS):
+        try:
+            excess = excess_of(at(math.exp(here)))
+        except (EpsilonTooLargeError, CannotCertifyError):
+            return None
+        low, high = (low, here) if excess > 0.0 else (here, high)
+        if math.isinf(excess):
+            step, blind = -math.copysign(blind, excess), 2.0 * blind
+        else:
+            if last is not None and excess == last[1]:  # the same whole number
+                return Start(here, slope)
+            if last is not None and (excess - last[1]) * (here - last[0]) > 0.0:
+                slope = (excess - last[1]) / (here - last[0])
+            last, step = (here, excess), -min(max(excess / slope, -_LONGEST), _LONGEST)
+        following = here + step
+        if abs(excess) < _NEAR:
+            return Start(following, slope) if ends[0] <= following <= ends[1] else None
+        if not low < following < high:
+            following = 0.5 * (low + high)
+        following = min(max(following, ends[0]), ends[1])
+        if following == here:
+            return None
+        here = following
+    return None
+
+
+def _have_pairs(steps: Steps) -> bool:
+    return not (steps.custom or steps.below or steps.charge) and steps.have_worst_shifts
+
+
 def _has_closed_form(mechanism: Mechanism) -> bool:
     """Whether delta is a closed form: of one release, alone or sampled."""
     release = mechanism.mechanism if isinstance(mechanism, PoissonSampled) else mechanism
     return not isinstance(release, (Composed, SphericalNoise))
-
-
-def _estimated_log_delta(parts: Parts) -> float:
-    """Log delta at epsilon = 0, the total variation, as `_estimated_epsilon`."""
-    if sum(times for _, times in parts) > 1:
-        plan = TiltPlan.of(parts)
-        saddle = saddle_for_epsilon(plan, 0.0)
-        for engine in _cheap_engines(parts, _ROUGH):
-            try:
-                found = engine(parts, plan, saddle).log_delta(0.0)
-            except ArithmeticError:
-                continue
-            if found.upper - found.lower <= _ROUGH:
-                return found.estimate
-    return math.log(max(PairComposition(parts).delta(0.0).estimate, _JUST_ABOVE))
-
-
-def _cheap_engines(parts: Parts, wide: float) -> list[Engine]:
-    """The contour and a few lattices, the finest last; some width in log delta is enough."""
-    engines: list[Engine] = [partial(lattice.build, tolerance=share * wide) for share in _FINER]
-    releases = sum(times for _, times in parts)
-    may_oscillate = any(pair.rate < 1.0 for pair, _ in parts) and releases <= _FEW  # fails slowly
-    return [*engines, contour.draw] if may_oscillate else [contour.draw, *engines]
-
-
-def _estimated_epsilon(parts: Parts, log_delta: float) -> float:
-    """Epsilon at log delta to about 1e-5, uncertified: the contour, else a coarse grid, else all engines."""
-    if sum(times for _, times in parts) > 1:
-        plan = TiltPlan.of(parts)
-        saddle = saddle_for_log_delta(plan, log_delta)
-        wide = _ROUGH * max(saddle.theta * saddle.epsilon, 1e-2)
-        reach = 2.0 * saddle.deviation
-        for engine in _cheap_engines(parts, wide):
-            try:
-                found = crossing(engine(parts, plan, saddle), log_delta, saddle.epsilon, reach)
-            except ArithmeticError:
-                continue
-            if found.width <= _ROUGH * found.upper:
-                return max(found.estimate, 0.0)
-    return PairComposition(parts).epsilon(log_delta).estimate
 
 
 def _as_poisson(mechanism: Mechanism) -> Mechanism:
@@ -334,52 +392,15 @@ def _as_poisson(mechanism: Mechanism) -> Mechanism:
     return Composed(parts)
 
 
-def _cells_alone(steps: Steps) -> list[CellStep]:
+def _cells_alone(steps: Steps) -> list[EnclosedStep]:
     """The steps if all of them are known by cells, else none."""
-    found = [step for step in steps.custom if isinstance(step, CellStep)]
-    return [] if steps.noisy or steps.charge > 0.0 or len(found) < len(steps.custom) else found
+    return [] if steps.noisy or steps.charge > 0.0 else list(steps.custom)
 
 
-def _sketched_log_delta(parts: list[Enclosed]) -> float:
-    """Log delta of custom releases at epsilon = 0, as `_sketched_epsilon`."""
-    if sum(part.times for part in parts) > 1:
-        plan = plan_of(parts, ())
-        if (curve := _sketched_curve(parts, plan, saddle_for_epsilon(plan, 0.0))) is not None:
-            return curve.log_delta(0.0).estimate
-    return math.log(max(CellComposition(parts, ()).delta(0.0).estimate, _JUST_ABOVE))
-
-
-def _sketched_epsilon(parts: list[Enclosed], log_delta: float) -> float:
-    """Epsilon of custom releases to about 1e-4, uncertified: one lattice of the upper atoms."""
-    if sum(part.times for part in parts) == 1:
-        return CellComposition(parts, ()).epsilon(log_delta).estimate
-    plan = plan_of(parts, ())
-    saddle = saddle_for_log_delta(plan, log_delta)
-    curve = _sketched_curve(parts, plan, saddle)
-    if curve is None:
-        return saddle.epsilon
-    return max(crossing(curve, log_delta, saddle.epsilon, 2.0 * saddle.deviation).estimate, 0.0)
-
-
-def _sketched_curve(parts: list[Enclosed], plan: TiltPlan, saddle: Saddle) -> Curve | None:
-    """One lattice; None for losses so large that they are far from any target, where the saddle will do."""
-    if not saddle.deviation > 0.0:
-        raise CannotCertifyError("the losses are too small or too large for a sketch")
-    if saddle.log_delta > _SENSELESS:
-        return None
-    window = lattice.window_of(plan, saddle)
-    each = saddle.deviation / math.sqrt(sum(part.times for part in parts))
-    spacing = max(min(_COARSEST / (saddle.theta + 1.0), _SHARE * each), 1.5 * window / _MOST_POINTS)
-    spans = [span_of(part, saddle) for part in parts]
-    farthest = max(part.times * max(map(abs, span)) for part, span in zip(parts, spans, strict=True))
-    if any(high - low > _MOST_POINTS * spacing for low, high in spans) or farthest > _FAR * spacing:
-        return None
-    laws = [
-        (grid_above(part.above, spacing, *span, origin_of(part)), part.times)
-        for part, span in zip(parts, spans, strict=True)
-    ]
-    size = 1 << max(6, math.ceil(math.log2(1.5 * window / spacing)))
-    return lattice.compose(laws, saddle, size, spacing)
+def _sketch(step: EnclosedStep, direction: Adjacency) -> Enclosed:
+    if isinstance(step, CellStep):
+        return step.enclosed(direction, sketched=True)
+    return step.enclosed(direction)
 
 
 def _log_ratio(cost: float, budget: float) -> float:
@@ -387,4 +408,12 @@ def _log_ratio(cost: float, budget: float) -> float:
     if cost <= 0.0:
         return -math.inf
     ratio = math.log(cost) - math.log(budget) if math.isfinite(cost) else math.inf
+    return min(ratio, 0.0) if cost <= budget else max(ratio, _JUST_ABOVE)
+
+
+def _log_odds_ratio(cost: float, budget: float) -> float:
+    """log of the odds of a delta over those of another: nearly 1 it still tells how much noise is missing."""
+    if not 0.0 < cost < 1.0:
+        return -math.inf if cost <= 0.0 else math.inf
+    ratio = math.log(cost) - math.log(budget) - math.log1p(-cost) + math.log1p(-budget)
     return min(ratio, 0.0) if cost <= budget else max(ratio, _JUST_ABOVE)

@@ -158,6 +158,7 @@ _NAMED_OTHERWISE = {
     "num_classes": "--classes",
     "num_votes": "--votes",
     "target_epsilon": "--epsilon",
+    "times": "--steps",
 }
 """Options of arguments of the library that are called otherwise there."""
 

@@ -20,6 +20,9 @@ CURVE = (
 )
 """The false positive rates of the trade-off curve, most of them near 0 and near 1."""
 
+DRAWN = 1e-5
+"""How closely that curve is computed."""
+
 FalsePositiveRates = Annotated[
     list[float],
     typer.Option(
@@ -80,7 +83,7 @@ def risk(
             attacks = [
                 found.attack_success(false_positive_rate=one, prior=prior) for one in false_positive_rate
             ]
-            curve = list(zip(CURVE, found.trade_off_curve(CURVE), strict=True))
+            curve = list(zip(CURVE, found.trade_off_curve(CURVE, tolerance=DRAWN), strict=True))
             results.append(risk_record(run, attacks, curve, _mu(found), profile.epsilon(delta=delta), delta))
     if plot is not None:
         output.write_picture(plot, trade_off_figure(results))

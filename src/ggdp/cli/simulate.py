@@ -23,7 +23,7 @@ def _number(option: str, help_text: str, **limits: float) -> Any:
 
 def simulate(
     epsilon: Annotated[list[float], _number("--epsilon", "Privacy parameter; give it again.", above=0.0)],
-    delta: options.Delta,
+    delta: options.DeltaOrZero,
     classes: Annotated[int, _whole("--classes", "2, or at least 6.", least=2, most=1000)] = 2,
     votes: Annotated[int, _whole("--votes", "Votes in a histogram.", least=2, most=10**9)] = 1000,
     histograms: Annotated[
@@ -45,21 +45,31 @@ def simulate(
 
     The gap between the winner and the runner-up is known; the probability that the winner wins is exact.
 
+    With --delta 0, pure privacy, Laplace noise (beta = 1) is the only one that is compared.
+
     --plot needs matplotlib: pip install "ggdp[plot]".
 
     Example: ggdp simulate-argmax --classes 25 --epsilon 1 --epsilon 2 --delta 1e-5 --plot out.png
     """
     if from_beta >= to_beta:
         raise ValueError(f"--from-beta must be below --to-beta, got {from_beta:g} and {to_beta:g}")
+    betas = [float(beta) for beta in np.linspace(from_beta, to_beta, points)]
+    if delta == 0.0:
+        if from_beta > 1.0:
+            raise ValueError(
+                f"--from-beta must be 1 with --delta 0, got {from_beta:g}: only Laplace noise (beta = 1) is "
+                "purely private; or give a delta above 0, such as 1e-6"
+            )
+        betas = [1.0]
     if 2 < classes < 6:
         raise ValueError(f"--classes must be 2 or at least 6, got {classes}")
     output.need("matplotlib" if plot else None)
-    with output.progress(points * len(epsilon)) as tell:
+    with output.progress(len(betas) * len(epsilon)) as tell:
         simulation = simulate_argmax(
             num_classes=classes,
             epsilons=epsilon,
             delta=delta,
-            betas=[float(beta) for beta in np.linspace(from_beta, to_beta, points)],
+            betas=betas,
             gaps=[float(gap) for gap in np.linspace(most_gap / histograms, most_gap, histograms)],
             num_votes=votes,
             times=times,

@@ -96,7 +96,9 @@ class FixedSizeSampled(Batched):
         super().__post_init__()
         population = arguments.whole("population", self.population, least=1, most=MOST_RECORDS)
         most = 10**6 if self.replacement else population
-        size = arguments.whole("sample_size", self.sample_size, most=most, hint="as many as there are")
+        size = arguments.whole(
+            "sample_size", self.sample_size, most=most, hint="a batch holds no more records than there are"
+        )
         arguments.instance("replacement", self.replacement, bool)
         object.__setattr__(self, "population", population)
         object.__setattr__(self, "sample_size", size)

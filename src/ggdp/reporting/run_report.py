@@ -288,7 +288,7 @@ def choice_report(result: Fields, top: Fields) -> Report:
 
 def simulation_report(result: Fields, top: Fields) -> Report:
     """A result of `simulate-argmax`: one epsilon."""
-    epsilon, delta = result.real("target_epsilon", above=0.0), top.real("delta", above=0.0, most=1.0)
+    epsilon, delta = result.real("target_epsilon", above=0.0), top.real("delta", least=0.0, most=1.0)
     gaps, areas = top.values("gaps"), []
     for noise in result.listed("noises"):
         noise.real("beta", least=1.0)
@@ -335,7 +335,7 @@ def demo_report(result: Fields, top: Fields) -> Report:
 
 
 def _target(fields: Fields) -> dict[str, str]:
-    epsilon, delta = fields.real("target_epsilon", least=0.0), fields.real("delta", above=0.0, most=1.0)
+    epsilon, delta = fields.real("target_epsilon", least=0.0), fields.real("delta", least=0.0, most=1.0)
     return {"target": f"epsilon = {epsilon:g} at delta = {delta:g}"}
 
 

@@ -79,6 +79,10 @@ def read_array(path: Path, name: str) -> NDArray[np.generic]:
     if kind == ".csv":
         return _from_csv(data, path)
     try:
+        if not data.startswith(
+            (b"PK", b"\x93NUMPY")
+        ):  # else NumPy takes it for a pickle, and advises to load it
+            raise ValueError("it is damaged, or of another kind")
         loaded = np.load(io.BytesIO(data), allow_pickle=False)
         if kind == ".npy":
             if not isinstance(loaded, np.ndarray):

@@ -133,7 +133,9 @@ class Plan:
         Raises:
             ValueError: the accountant does not cover the steps of the plan, or the budget not one of them.
         """
-        account(self.mechanism(1), adjacency=self.adjacency)  # refused here, and not at the first step
+        one = account(self.mechanism(1), adjacency=self.adjacency)  # refused here, and not at the first step
+        if self.delta == 0.0:
+            one.epsilon(delta=0.0)  # likewise, where losses have no bound
         budgeted = self.max_epsilon is not None
         accountant = Accountant(
             epsilon=self.max_epsilon, delta=self.delta if budgeted else None, adjacency=self.adjacency
@@ -194,7 +196,7 @@ def plan_training(
         clip_norm: the most one example moves the sum.
         num_examples: size of the training set, public.
         dimension: number of trainable parameters.
-        delta: of the guarantee.
+        delta: of the guarantee; 0 for pure privacy, with beta = 1 and norm = 1.
         beta: exponent of the noise, whose scale follows from one of
         target_epsilon: the smallest scale whose run is certified to cost no more; it is the budget too;
         scale: of the noise, in the units of clipped gradients;
@@ -267,12 +269,18 @@ def plan_training(
         steps=steps,
         num_examples=num_examples,
         dimension=dimension,
-        delta=arguments.real("delta", delta, least=1e-100, most=0.5),
+        delta=_checked_delta(delta),
         max_epsilon=max_epsilon,
         alongside=tuple(alongside),
         sampling=drawn,
         adjacency=neighbours,
     )
+
+
+def _checked_delta(delta: float) -> float:
+    delta = arguments.real("delta", delta, least=0.0, most=0.5)
+    hint = "or 0 for pure privacy, with beta = 1 and norm = 1"
+    return arguments.real("delta", delta, least=1e-100, most=0.5, hint=hint) if delta else 0.0
 
 
 _CLOSE = 2e-3  # how far below the target a calibrated epsilon may lie, as a part of it

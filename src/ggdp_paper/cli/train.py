@@ -54,7 +54,10 @@ Multiplier = Annotated[
 DeltaOrDefault = Annotated[
     float | None,
     _within(
-        "--delta", "Privacy parameter delta, in (0, 1); the task's default is 1e-6.", above=0.0, below=1.0
+        "--delta",
+        "Privacy parameter delta, in (0, 0.5], the task's default is 1e-6; or 0, with --beta 1 --norm 1.",
+        least=0.0,
+        most=0.5,
     ),
 ]
 Norm = Annotated[

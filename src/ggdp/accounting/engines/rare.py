@@ -205,6 +205,7 @@ def planned_epsilon(parts: Parts, plan: TiltPlan, log_delta: float) -> float:
     for _ in range(28):
         if len(parts) > _MANY and high - low < 1e-3:
             break
+        CLOCK.check()
         middle = 0.5 * (low + high)
         epsilon = math.exp(middle)
         ceiling = epsilon + planner.reach(epsilon, log_delta).distance

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What releases cost, roughly: certified bounds some 1e-4 wide, whose middle is good to about 1e-5.
+
+The engines are told to be content with wide bounds, which makes a question about few releases some ten times
+cheaper. Sketches of custom releases prove nothing.
+"""
+
+import math
+from collections.abc import Iterator
+from functools import partial
+
+from ggdp.accounting import Bounds
+from ggdp.accounting.engines import contour, lattice
+from ggdp.accounting.engines.atoms import Enclosed, grid_above, origin_of, plan_of, span_of
+from ggdp.accounting.engines.cells import CellComposition
+from ggdp.accounting.engines.curve import Curve, crossing
+from ggdp.accounting.engines.moments import is_nearly_one
+from ggdp.accounting.engines.pairs import Engine
+from ggdp.accounting.engines.tilt import (
+    Parts,
+    Saddle,
+    TiltPlan,
+    saddle_for_epsilon,
+    saddle_for_log_delta,
+)
+from ggdp.errors import CannotCertifyError
+
+_ROUGH = 1e-3  # width of bounds whose estimate is good to about 1e-5
+_USELESS = 0.1  # one whose estimate is not
+_FEW = 300  # releases, of which a lattice is cheap
+_FINER = (1.0, 0.25, 0.05)  # shares of it that lattices are asked for in turn: far cheaper than all engines
+_COARSEST, _SHARE = 0.02, 0.01  # spacing of a sketch's lattice, over 1 + theta and over a loss's deviation
+_MOST_POINTS = 2**18
+_SENSELESS = 100.0  # of log delta, which is at most 0, and large where this matters
+_FAR = 2.0**45  # spacings from zero, beyond which the places of a lattice are not whole numbers
+
+
+def rough_delta(parts: Parts, epsilon: float) -> Bounds | None:
+    """Delta of several releases at epsilon, which is large: about one percent or more; None where no engine
+    is cheap."""
+    if is_nearly_one(parts, epsilon):
+        return Bounds(1.0 - 1e-12, 1.0, 1.0, "rough")
+    plan = TiltPlan.of(parts)
+    saddle = saddle_for_epsilon(plan, epsilon)
+    if not abs(saddle.log_delta) < _SENSELESS:
+        return None
+
+    def answers() -> Iterator[Bounds]:
+        for engine in _cheap_engines(parts, _ROUGH):
+            try:
+                yield engine(parts, plan, saddle).log_delta(epsilon).as_delta("rough")
+            except ArithmeticError:
+                continue
+
+    return _first_narrow(answers())
+
+
+def rough_epsilon(parts: Parts, log_delta: float) -> Bounds | None:
+    """Epsilon of several releases at log delta; None where no engine is cheap."""
+    plan = TiltPlan.of(parts)
+    saddle = saddle_for_log_delta(plan, log_delta)
+    wide = _ROUGH * max(saddle.theta * saddle.epsilon, 1e-2)
+
+    def answers() -> Iterator[Bounds]:
+        for engine in _cheap_engines(parts, wide):
+            try:
+                curve = engine(parts, plan, saddle)
+                found = crossing(curve, log_delta, saddle.epsilon, 2.0 * saddle.deviation)
+            except ArithmeticError:
+                continue
+            lower, estimate, upper = (max(one, 0.0) for one in (found.lower, found.estimate, found.upper))
+            yield Bounds(lower, estimate, upper, "rough", found.ledger)
+
+    return _first_narrow(answers())
+
+
+def _first_narrow(answers: Iterator[Bounds]) -> Bounds | None:
+    """The first that is narrow enough, or else the last before one that is no narrower."""
+    best: Bounds | None = None
+    for found in answers:
+        if best is not None and not found.width < 0.5 * best.width:
+            break
+        best = found
+        if found.width <= _ROUGH * found.upper < math.inf:
+            break
+    return best if best is not None and best.width <= _USELESS * best.upper < math.inf else None
+
+
+def _cheap_engines(parts: Parts, wide: float) -> list[Engine]:
+    """The contour and a few lattices, the finest last; some width in log delta is enough."""
+    engines: list[Engine] = [partial(lattice.build, tolerance=share * wide) for share in _FINER]
+    releases = sum(times for _, times in parts)
+    may_oscillate = any(pair.rate < 1.0 for pair, _ in parts) and releases <= _FEW  # fails slowly
+    return [*engines, contour.draw] if may_oscillate else [contour.draw, *engines]
+
+
+def sketched_delta(parts: list[Enclosed], epsilon: float) -> float:
+    """Delta of custom releases at epsilon, as `sketched_epsilon`."""
+    if sum(part.times for part in parts) > 1:
+        plan = plan_of(parts, ())
+        if (curve := _sketched_curve(parts, plan, saddle_for_epsilon(plan, epsilon))) is not None:
+            return math.exp(curve.log_delta(epsilon).estimate)
+    return CellComposition(parts, ()).delta(epsilon).estimate
+
+
+def sketched_epsilon(parts: list[Enclosed], log_delta: float) -> float:
+    """Epsilon of custom releases to about 1e-4, uncertified: one lattice of the upper atoms."""
+    if sum(part.times for part in parts) == 1:
+        return CellComposition(parts, ()).epsilon(log_delta).estimate
+    plan = plan_of(parts, ())
+    saddle = saddle_for_log_delta(plan, log_delta)
+    curve = _sketched_curve(parts, plan, saddle)
+    if curve is None:
+        return saddle.epsilon
+    return max(crossing(curve, log_delta, saddle.epsilon, 2.0 * saddle.deviation).estimate, 0.0)
+
+
+def _sketched_curve(parts: list[Enclosed], plan: TiltPlan, saddle: Saddle) -> Curve | None:
+    """One lattice; None for losses so large that they are far from any target, where the saddle will do."""
+    if not saddle.deviation > 0.0:
+        raise CannotCertifyError("the losses are too small or too large for a sketch")
+    if saddle.log_delta > _SENSELESS:
+        return None
+    window = lattice.window_of(plan, saddle)
+    each = saddle.deviation / math.sqrt(sum(part.times for part in parts))
+    spacing = max(min(_COARSEST / (saddle.theta + 1.0), _SHARE * each), 1.5 * window / _MOST_POINTS)
+    spans = [span_of(part, saddle) for part in parts]
+    farthest = max(part.times * max(map(abs, span)) for part, span in zip(parts, spans, strict=True))
+    if any(high - low > _MOST_POINTS * spacing for low, high in spans) or farthest > _FAR * spacing:
+        return None
+    laws = [
+        (grid_above(part.above, spacing, *span, origin_of(part)), part.times)
+        for part, span in zip(parts, spans, strict=True)
+    ]
+    size = 1 << max(6, math.ceil(math.log2(1.5 * window / spacing)))
+    return lattice.compose(laws, saddle, size, spacing)
