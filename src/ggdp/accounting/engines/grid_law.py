@@ -25,9 +25,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ggdp.accounting.engines.curve import CLOCK
+from ggdp.accounting.engines.hull import MOST_ROUNDS, hull_masses
 from ggdp.errors import CannotCertifyError
 from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.hockey_stick import HockeyStick, Mask, far_side, hockey_stick
@@ -38,11 +38,6 @@ _SMALLEST = 1e-295  # value of a curve up to which it may be off by as much
 _ALONE = 0.9  # share of two masses from which on the cell's end beside the larger one is lowered alone
 _HEAVY = 0.2  # mass of one point at which the grid of the law below is aligned with it
 _FURTHER = 1000  # points that a grid is extended by to reach beyond the smallest loss
-_MOST_ROUNDS = 100  # in which points above their neighbours' chord are dropped,
-_ROUNDS_AT_ONCE = 8  # and all of them at once
-
-
-Indices = NDArray[np.intp]
 
 
 @dataclass(frozen=True)
@@ -237,7 +232,7 @@ class GridCurve:
         right = np.minimum.accumulate(right)
         left[-1] = right[0] + math.expm1(self.t_turn)
         left = np.minimum.accumulate(left[::-1])[::-1].copy()
-        mass = self._hull_masses(left, np.append(right, right[-1]), 3 * _MOST_ROUNDS)
+        mass = hull_masses(left, np.append(right, right[-1]), self.spacing, self.t_turn, 3 * MOST_ROUNDS)
         if mass is None:
             raise CannotCertifyError("no hull above the curve")
         mass, infinite = mass[:-1] * (1.0 + 64.0 * UNIT_ROUNDOFF), float(right[-1])
@@ -356,14 +351,14 @@ class GridCurve:
         low_left[:2], low_right[-3:] = True, True
         last, start = int(np.flatnonzero(low_left)[-1]), int(np.argmax(low_right))
         low_left, low_right = _with_neighbours(low_left), _with_neighbours(low_right)
-        apart = [math.expm1(self.t_turn + side * self.spacing) for side in (-1, 1)]
-        rounding = 64.0 * UNIT_ROUNDOFF * (abs(apart[0]) + abs(apart[1]))
+        forms = [math.expm1(self.t_turn + side * self.spacing) for side in (-1, 1)]
+        rounding = 64.0 * UNIT_ROUNDOFF * (abs(forms[0]) + abs(forms[1]))
         if last < turn:
-            near, far = left[last + 1], left[last + 2] if last + 2 <= turn else right[1] + apart[1]
+            near, far = left[last + 1], left[last + 2] if last + 2 <= turn else right[1] + forms[1]
             if _continued(near, far + 2.0 * error[last + 2] + rounding, math.exp(-self.spacing)) >= ray[last]:
                 low_left[last + 1], lowered[last + 1] = False, first[last + 1]
         if start > 0:
-            near, far = right[start - 1], right[start - 2] if start > 1 else left[-2] - apart[0]
+            near, far = right[start - 1], right[start - 2] if start > 1 else left[-2] - forms[0]
             far += 2.0 * error[turn + start - 2] + rounding
             if _continued(near, far, math.exp(self.spacing)) >= floor[start]:
                 low_right[start - 1], lowered[turn + start - 1] = False, second[turn + start - 1]
@@ -374,7 +369,7 @@ class GridCurve:
         raised = low_left[-1] and not lone >= ray[-1]  # the cell right of the turn does not allow that
         if raised or low_right[0] or not right[0] > floor[0] or not np.all(np.isfinite(ray)):
             return None
-        hull = self._hull_masses(left, right)
+        hull = hull_masses(left, right, self.spacing, self.t_turn)
         if hull is None:
             return None
         # less mass at the turn lowers the curve left of it, by more than the two forms differ
@@ -422,65 +417,6 @@ class GridCurve:
         line = (near - rise * np.expm1(away)) * (1.0 - 16.0 * UNIT_ROUNDOFF)
         line[-3:-1] = far, near
         return np.asarray(line, dtype=float)
-
-    def _hull_masses(self, left: Array, right: Array, rounds: int = 0) -> Array | None:
-        """Masses of the lower convex hull of the points, which goes on as its first and last chord.
-
-        A point above the chord of its neighbours is no corner of the hull. All such points are dropped at
-        once; where few are left, as beside a chord that passes over thousands of points, one after the other.
-        A slope times its place is subtracted from the next one before it is multiplied by the small step
-        between the places: rounding is then relative to the curve. Where a number of rounds is given, masses
-        that are negative after them are left out: that raises the curve. None if the turn is no corner.
-        """
-        size, turn = self.turn + len(right), self.turn
-        values = np.concatenate([left, right])  # the turn twice, once in either form
-        kept = np.arange(size)
-        for count in range(rounds or _MOST_ROUNDS):
-            place = int(np.searchsorted(kept, turn))
-            step = np.diff(np.concatenate([values[kept[: place + 1]], values[kept[place:] + 1]]))
-            step = np.delete(step, place)
-            with np.errstate(over="ignore", invalid="ignore"):
-                grow = np.expm1(np.diff(kept) * self.spacing)
-                scaled = step / grow
-                mass = np.diff(scaled) - scaled[:-1] * grow[:-1]
-            mass[place - 1] += math.exp(self.t_turn)
-            if not np.all(np.isfinite(mass)) or mass[place - 1] < 0.0:
-                return None
-            drop = mass < 0.0
-            if not drop.any() or count + 1 == rounds:
-                masses = np.zeros(size)
-                masses[kept[1:-1]] = np.maximum(mass, 0.0)
-                return masses
-            if count < _ROUNDS_AT_ONCE:
-                kept = np.concatenate([kept[:1], kept[1:-1][~drop], kept[-1:]])
-            else:
-                kept = kept[~self._eroded(values, kept, kept[1:-1][drop].tolist())[kept]]
-        return None
-
-    def _eroded(self, values: Array, kept: Indices, found: list[int]) -> Mask:
-        """The points that are no corners, beginning with those found, and of their neighbours in turn."""
-        gone = np.zeros(len(values), dtype=bool)
-        before, after = (np.full(len(values), -1) for _ in range(2))
-        before[kept[1:]], after[kept[:-1]] = kept[:-1], kept[1:]
-
-        def scaled(start: int, end: int) -> float:
-            form = int(start >= self.turn)
-            return float(values[end + form] - values[start + form]) / math.expm1((end - start) * self.spacing)
-
-        for one in found:  # its mass was negative as computed before, which may round otherwise here
-            is_first, points = True, [one]
-            while points:
-                point = points.pop()
-                left, right = int(before[point]), int(after[point])
-                if gone[point] or left < 0 or right < 0 or point == self.turn:
-                    continue
-                rise = scaled(left, point)
-                mass = scaled(point, right) - rise - rise * math.expm1((point - left) * self.spacing)
-                if mass < 0.0 or is_first:
-                    gone[point], after[left], before[right] = True, right, left
-                    points += [left, right]
-                is_first = False
-        return gone
 
 
 def _continued(near: float, far: float, factor: float) -> float:
