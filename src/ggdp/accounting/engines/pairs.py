@@ -337,7 +337,7 @@ class PairComposition:
             found = best[0]
             well_placed = abs(found.estimate - saddle.epsilon) <= 0.25 * saddle.deviation
             good = _ENOUGH["two scales"] if engine is _two_scales else _GOOD_WIDTH
-            if well_placed or found.width <= good * found.upper:
+            if well_placed or found.width <= good * found.upper < math.inf:
                 break
             saddle = saddle_for_epsilon(self._plan, found.estimate)
         assert best is not None
@@ -365,11 +365,11 @@ class PairComposition:
             now = best[0].width
             enough = _ENOUGH["two scales"] if engine is _two_scales else _FAIR_WIDTH
             enough = 1e-4 if engine is _grid else enough  # a grid is as fine as it can be
-            if now <= enough * best[0].upper or (math.isfinite(before) and now > 0.5 * before):
+            if now <= enough * best[0].upper < math.inf or (math.isfinite(before) and now > 0.5 * before):
                 break
             guess = best[0].estimate
         assert best is not None
-        if into is not None and best[0].width <= 1e-3 * best[0].upper:
+        if into is not None and best[0].width <= 1e-3 * best[0].upper < math.inf:
             into.append(best[0])
         return best
 
@@ -392,7 +392,7 @@ class PairComposition:
                 best, guess = (found, curve), found.estimate
                 if found.width <= _ENOUGH["one jump"] * found.upper or not found.width <= 1e-3 * found.upper:
                     break
-        if best is not None and best[0].width <= 1e-4 * best[0].upper:  # a grid of all bulks is no finer
+        if best is not None and best[0].width <= 1e-4 * best[0].upper < math.inf:  # a grid of all is no finer
             into.append(best[0])
             return best
         # where no jump decides, the plan is good, and the bulk of very many releases needs a fine grid
@@ -404,13 +404,16 @@ class PairComposition:
             guess = found.estimate
         if best is not None and best[0].width < found.width:
             found, curve = best
-        if len(self.parts) == 1 or found.width <= 1e-3 * found.upper:
+        if len(self.parts) == 1 or found.width <= 1e-3 * found.upper < math.inf:
             into.append(found)
         return found, curve
 
     def _rare_guess(self, log_delta: float) -> float:
         if log_delta not in self._rare_guesses:
+            self._rare_guesses[log_delta] = math.nan  # if there is none, it is not sought again
             self._rare_guesses[log_delta] = rare.planned_epsilon(self.parts, self._plan, log_delta)
+        if math.isnan(self._rare_guesses[log_delta]):
+            raise CannotCertifyError("no epsilon is planned at which a loss is rare")
         return self._rare_guesses[log_delta]
 
     def _as_bounds(self, found: EpsilonSandwich, method: str) -> Bounds:
