@@ -142,8 +142,8 @@ class CellComposition:
         """Whether no loss is larger than epsilon, so that no delta is needed."""
         return self.largest_loss()[1] <= epsilon
 
-    def epsilon(self, log_delta: float) -> Bounds:
-        """Certified epsilon at a delta."""
+    def epsilon(self, log_delta: float, known: float = 0.0) -> Bounds:
+        """Certified epsilon at a delta, whatever another direction is `known` to cost."""
         target = math.exp(log_delta)
         never, ever = self._infinite
         if ever >= target:

@@ -201,19 +201,20 @@ def build(parts: Parts, plan: TiltPlan, saddle: Saddle, tolerance: float) -> Lat
 
 
 def _aligned(parts: Parts, spacing: float) -> float:
-    """A spacing, no coarser, that puts both atoms of a Laplace loss on the grid; of several kinds, as nearly as
-    a tenth of the spacing allows for."""
-    laplace = [(pair, times) for pair, times in parts if pair.beta == 1.0 and math.isinf(pair.cut)]
-    if not laplace:
+    """A spacing, no coarser, at which the atoms of Laplace losses lie on the grid, or of several near it."""
+    laplace = [
+        (pair.supremum - pair.infimum, times * pair.rate)
+        for pair, times in parts
+        if pair.beta == 1.0 and math.isinf(pair.cut)
+    ]
+    between, weight = np.array([one for one in laplace if one[0] > spacing]).reshape(-1, 2).T
+    if not len(between):
         return spacing
-    between = np.array([[pair.supremum - pair.infimum] for pair, _ in laplace])
-    if len(laplace) == 1:
-        return float(between[0, 0]) / math.ceil(float(between[0, 0]) / spacing)
+    if len(between) == 1:
+        return float(between[0]) / math.ceil(float(between[0]) / spacing)
     tried = spacing * np.linspace(1.0, 0.9, _TRIED)
-    off = between / tried % 1.0
-    return float(
-        tried[np.argmin(np.array([times * pair.rate for pair, times in laplace]) @ (off * (1.0 - off)))]
-    )
+    off = between[:, None] / tried % 1.0
+    return float(tried[np.argmin(weight @ (off * (1.0 - off)))])
 
 
 def _on_grid(

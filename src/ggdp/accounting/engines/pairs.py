@@ -12,13 +12,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 
-import numpy as np
-
 from ggdp.accounting.bounds import Bounds, ErrorLedger
 from ggdp.accounting.engines import contour, jump, lattice, moments, rare, two_scales
 from ggdp.accounting.engines.curve import (
     CLOCK,
-    LEAST_DELTA,
     MOST_EPSILON,
     ClosedForm,
     Curve,
@@ -46,7 +43,7 @@ _MOST_ON_GRID = 60  # different parts that are put on a grid
 _MOST_RARE = 100  # different parts of which a rare event is split off, or a line drawn twice
 _MOST_RARE_ON_GRID = 600.0  # epsilon up to which a rare event is split off on a grid
 _SECONDS = 3.4  # of a thread's time that the engines may take for one question
-_RESERVED = 1.2  # of these for the lattice, where there are several kinds of release
+_RESERVED = 1.4  # of these for the lattice, where there are several kinds of release
 _KEPT = 6  # curves that are kept for further questions
 _HOME = 0.1  # of a curve's reach
 _NEARLY = 1.5  # by how much the answers of a kept curve may be wider than where it was built
@@ -113,16 +110,16 @@ class PairComposition:
         """Bounds on the largest loss, which is epsilon at delta = 0; infinite where losses have no bound."""
         return self._ceiling * (1.0 - 4.0 * _SUPREMUM_ERROR), self._ceiling
 
-    def epsilon(self, log_delta: float) -> Bounds:
-        """Certified epsilon at log delta.
+    def epsilon(self, log_delta: float, known: float = 0.0) -> Bounds:
+        """Certified epsilon at log delta; a rough one if certainly below `known`, another direction's.
 
         Raises:
             EpsilonTooLargeError: it exceeds what is computed.
         """
         with CLOCK.running(_SECONDS):
-            return self._epsilon(log_delta)
+            return self._epsilon(log_delta, known)
 
-    def _epsilon(self, log_delta: float) -> Bounds:
+    def _epsilon(self, log_delta: float, known: float) -> Bounds:
         best = moments.top_atom(self.parts, log_delta)
         if best is not None and best.width <= _GOOD_WIDTH * best.upper:
             return best
@@ -149,7 +146,7 @@ class PairComposition:
             answer = self._as_bounds(found, method)
             tried.append((_relative_width(answer), built))
             best = answer if best is None else Bounds.intersection(best, answer)
-            if _is_good(best, method):
+            if _is_good(best, method) or best.upper <= known:
                 return best
         if tried:
             width, narrowest = min(tried, key=lambda one: one[0])
@@ -275,17 +272,13 @@ class PairComposition:
 
     def _is_zero(self, log_delta: float) -> bool:
         """Whether delta at zero, the distance of the two laws in total variation, is certainly no larger."""
-        plan = self._plan
-        with np.errstate(divide="ignore"):
-            singles = np.exp(plan.log_single_deltas(np.zeros(len(self.parts))))
-            rough = math.log(plan.times @ singles + LEAST_DELTA)
-        if rough <= log_delta + 0.1 and moments.log_total_variation_above(self.parts) <= log_delta:
+        if moments.log_total_variation_above(self.parts) <= log_delta:
             return True
-        at_zero = saddle_for_epsilon(plan, 0.0)
+        at_zero = saddle_for_epsilon(self._plan, 0.0)
         if at_zero.log_delta > log_delta + 0.5:  # rough, but clearly above
             return False
         try:
-            return contour.draw(self.parts, plan, at_zero).log_delta(0.0).upper <= log_delta
+            return contour.draw(self.parts, self._plan, at_zero).log_delta(0.0).upper <= log_delta
         except ArithmeticError:
             return False
 
@@ -392,7 +385,7 @@ class PairComposition:
                 best, guess = (found, curve), found.estimate
                 if found.width <= _ENOUGH["one jump"] * found.upper or not found.width <= 1e-3 * found.upper:
                     break
-        if best is not None and best[0].width <= 1e-4 * best[0].upper < math.inf:  # a grid of all is no finer
+        if best is not None and best[0].width <= _ENOUGH["one jump"] * best[0].upper < math.inf:
             into.append(best[0])
             return best
         # where no jump decides, the plan is good, and the bulk of very many releases needs a fine grid
