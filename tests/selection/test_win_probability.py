@@ -167,4 +167,6 @@ def test_the_table_is_the_law(beta):
     points = np.concatenate([np.geomspace(1e-9, 1.0, 500), np.linspace(1.0, 100.0 ** (1.0 / beta), 2000)])
     density, tail = tabulated(beta).density_and_tail(points)
     np.testing.assert_allclose(density, law.pdf(points), rtol=1e-12)
-    np.testing.assert_allclose(tail, law.sf(points), rtol=1e-13 if beta <= 2.0 else 1e-11)
+    np.testing.assert_allclose(
+        tail, law.sf(points), rtol=4e-13 if beta <= 2.0 else 1e-11
+    )  # sf itself is good to 2e-13
