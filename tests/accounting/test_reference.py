@@ -2,7 +2,16 @@
 
 import pytest
 
-from ggdp import AdditiveNoise, Adjacency, Composed, GeneralizedGaussian, PoissonSampled, delta, epsilon
+from ggdp import (
+    AdditiveNoise,
+    Adjacency,
+    Composed,
+    GeneralizedGaussian,
+    PoissonSampled,
+    account,
+    delta,
+    epsilon,
+)
 
 # beta, scale, rate, times, delta, epsilon (density exp(-(|x|/scale)^beta), sensitivity 1, ADD_REMOVE)
 REFERENCE = [
@@ -51,3 +60,31 @@ def test_published_value_of_a_vote_that_changes():
     step = AdditiveNoise(GeneralizedGaussian(1.5, 1.0))
     answer = epsilon(Composed(step, times=2), delta=1e-6, adjacency=Adjacency.ADD_REMOVE)
     assert answer.estimate == pytest.approx(5.589, abs=5e-4)
+
+
+# parts (beta, noise multiplier, rate, times), delta, adjacency: answers that were up to 100% wide
+ONCE_WIDE = [
+    # a jump beside 32 bulks: above and below were of 33 and of 32
+    (((4.3203, 32.983, 1.2834e-5, 33),), 7.11e-73, Adjacency.REMOVE),
+    # almost Laplace, many releases: all values were raised by the error of the last
+    (((1.0515, 958.25, 0.011656, 17473),), 2.4e-28, Adjacency.ADD),
+    # nearly all of the mass next to the largest loss
+    (((10.14, 0.55331, 3.5395e-7, 13472),), 1e-10, Adjacency.ADD),
+    # one kind is far too small for the grid of the other
+    (((17.494, 3.824, 3.781e-7, 1483), (1.2253, 17.29, 9.518e-6, 1866)), 9.94e-49, Adjacency.ADD_REMOVE),
+]
+
+
+@pytest.mark.parametrize(("parts", "asked", "adjacency"), ONCE_WIDE)
+def test_what_was_wide_is_narrow_and_comes_back(parts, asked, adjacency):
+    mechanism = Composed(
+        [
+            (PoissonSampled(AdditiveNoise(GeneralizedGaussian(beta, 2**0.5 * multiplier)), rate), times)
+            for beta, multiplier, rate, times in parts
+        ]
+    )
+    profile = account(mechanism, adjacency=adjacency)
+    answer = profile.epsilon(delta=asked)
+    assert answer.width <= 1e-5 * answer.upper
+    assert profile.delta(epsilon=answer.upper).lower <= asked
+    assert profile.delta(epsilon=answer.lower).upper >= asked
