@@ -210,7 +210,7 @@ class PairComposition:
     def _allowed(self, method: str) -> float:
         """Seconds for one engine: others have their turn where it does not suit, the lattice at least."""
         several = len(self.parts)
-        most = 1.0 + 0.07 * several if method == "two scales" else _SECONDS
+        most = 1.4 + 0.07 * several if method == "two scales" else _SECONDS
         return most if several == 1 or method == "lattice" else min(most, CLOCK.left - _RESERVED)
 
     def costs_no_more(self, log_delta: float, epsilon: float) -> bool:

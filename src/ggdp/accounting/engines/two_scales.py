@@ -48,9 +48,9 @@ _COARSEST = 0.02  # first spacing tried, against the length over which delta fal
 _BULK_CELLS = 3.0  # of the grid that a bulk reaches at least
 _SPARE = 0.05  # expected number of further jumps that are less than that
 _RARE = 0.02  # tilted share of a release's losses that are jumps, at most
-_FEW_RELEASES = 3  # of a kind that are put on the grid as they are
-_MOST_POINTS = 400_000  # of all curves together
-_MOST_SUMS = 2**19  # of the transform
+_FEW_RELEASES = 16  # of a kind that are put on the grid as they are
+_MOST_POINTS = 800_000  # of all curves together
+_MOST_SUMS = 2**20  # of the transform
 _ROUNDS = 4  # of finer and finer grids
 _DEPTH = 36.0  # log of 1 / what is left out of the sum of the bulks
 _UNLIKELY = -34.0  # log of the share of more than k jumps
@@ -60,7 +60,7 @@ _LOST = 0.3  # relative error that no finer grid makes good
 _STRAY = 1e-20  # mass of far losses that may be left out of a bound
 _FURTHER = np.array([1.0, 3.0, 10.0, 30.0, 100.0])  # such losses against those of jumps
 _NO_JUMPS = 1e-15  # of delta: chance of a jump up to which there is none
-_LEFT = 4  # points before the atom of a release without jumps there
+_LEFT = 4  # points before the first loss, or the atom of a release without jumps there
 _MOST_BULK_POINTS = 20_000  # at which the sum of the bulks is asked for
 
 
@@ -145,7 +145,7 @@ class Split:
         """
         origin, begin = self.atom + self.doubt, -_LEFT
         if math.isfinite(self.low):
-            begin = min(math.floor((first - origin) / spacing), begin)
+            begin = min(math.floor((first - origin) / spacing) - _LEFT, begin)
         end = max(math.ceil((last - origin) / spacing), 8)
         t = np.asarray(origin + np.arange(begin, end + 1) * spacing, dtype=float)
         before, after = t[: 1 - begin], t[-begin:]
@@ -363,7 +363,7 @@ def build(parts: Parts, plan: TiltPlan, saddle: Saddle, tolerance: float) -> Lat
     window = lattice.window_of(plan, saddle)
     finest = max(1.5 * window / _MOST_SUMS, sum(high - low for low, high in spans) / _MOST_POINTS)
     spacing = max(_COARSEST / (saddle.theta + 1.0), finest)
-    best: Lattice | None = None
+    best, narrowest = None, math.inf
     for _ in range(_ROUNDS):
         try:
             found = _on_grid(parts, plan, spans, saddle, window, spacing)
@@ -372,7 +372,9 @@ def build(parts: Parts, plan: TiltPlan, saddle: Saddle, tolerance: float) -> Lat
             if best is None:
                 raise
             return best
-        best, width = found, ledger.discretization
+        width = ledger.discretization
+        if best is None or width < narrowest:
+            best, narrowest = found, width
         lost = max(ledger.roundoff, ledger.truncation) > _LOST
         if lost or width <= tolerance or spacing <= finest:
             break
