@@ -154,7 +154,7 @@ def _log_far_tail(parts: Parts, decays: Sequence[Decay], omega: float) -> float:
     fall = 0.0
     for part, (_, times) in zip(decays, parts, strict=True):
         mass, variation = part.coefficients(omega)
-        fall += times * min(math.log(mass + variation / omega), 0.0)
+        fall += times * min(math.log(max(mass + variation / omega, 5e-324)), 0.0)
     return fall - math.log(math.pi * omega)
 
 

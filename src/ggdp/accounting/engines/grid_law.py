@@ -190,8 +190,11 @@ class GridCurve:
         first = math.floor((low - origin) / spacing)
         last = max(math.ceil((high - origin) / spacing - 1e-6), first + 1)
         t = np.asarray(origin + np.arange(first, last + 1) * spacing, dtype=float)
-        if high == pair.supremum:
-            t[-1] = max(t[-1], high)  # rounding must not leave the top atom beyond the grid
+        is_last = high == pair.supremum
+        if is_last:
+            t[-1] = max(
+                t[-1], high * (1.0 + 8.0 * UNIT_ROUNDOFF)
+            )  # rounding must not leave an atom beyond it
         turn = int(np.clip(np.searchsorted(t, 0.0, side="right") - 1, 0, len(t) - 1))
         left, right = far_side(pair.whole, t[: turn + 1]), hockey_stick(pair.whole, t[turn:])
         if t[turn] > 0.0:  # a grid that begins beyond the turn needs of the other form only its first value
@@ -200,6 +203,8 @@ class GridCurve:
         else:  # both forms must agree at the turn, or all of the left side is off by as much
             left.value[-1] = right.value[0] + math.expm1(t[turn])
             left.error[-1] = right.error[0] + 2.0 * UNIT_ROUNDOFF * (right.value[0] + spacing)
+        if is_last and not ends:
+            right.value[-1] = right.error[-1] = right.slope[-1] = 0.0  # no loss is larger
         return GridCurve(pair, origin, first, spacing, turn, float(t[turn]), ends, left, right)
 
     def masses(self, left: Array, right: Array) -> Array:

@@ -91,6 +91,7 @@ class Lattice:
     tail: float
     alias: float
     infinite: float
+    lifted: float
     excess: float
     moved: float
     reach: float
@@ -138,7 +139,7 @@ class Lattice:
         # next to the largest loss delta is a difference of losses, whose places are rounded
         rounding = noise + (self.ulps + 8.0) * UNIT_ROUNDOFF * size + self.slip * above
         tail, alias, infinite = widened * self.tail, widened * self.alias, self.infinite
-        inflation = self._inflation(epsilon) + self.excess * value
+        inflation = self._inflation(epsilon) + self.excess * value + self.lifted
         high = value + rounding + tail + infinite
         low = value - rounding - alias - infinite - inflation
         if not value > 0.0:
@@ -271,9 +272,9 @@ def span_of(pair: ShiftPair, plan: TiltPlan, saddle: Saddle, index: int) -> tupl
     low = loss[max(int((from_left < -42.0 - math.log(times)).sum()) - 1, 0)]
     enough = saddle.log_delta - 34.0 - math.log(times)
     beyond = int((from_right > enough).sum())
-    if beyond >= len(loss) - 1 and math.isfinite(pair.supremum):
-        return float(low), pair.supremum
-    return float(low), float(max(loss[min(beyond, len(loss) - 1)], low))
+    high = float(max(loss[min(beyond, len(loss) - 1)], low))
+    is_last = beyond >= len(loss) - 1 or high >= pair.supremum - 1e-9 * abs(pair.supremum)
+    return float(low), pair.supremum if is_last and math.isfinite(pair.supremum) else high
 
 
 def window_of(plan: TiltPlan, saddle: Saddle) -> float:
@@ -408,8 +409,8 @@ def _unrolled(
         slip=16.0 * UNIT_ROUNDOFF * (abs(centre) + places),
         tail=tail,
         alias=alias,
-        infinite=unit
-        * sum(times * (law.infinite + (law.excess_mass if coupled else 0.0)) for law, times in laws),
+        infinite=unit * sum(times * law.infinite for law, times in laws),
+        lifted=unit * sum(times * law.excess_mass for law, times in laws) if coupled else 0.0,
         excess=math.expm1(min(sum(times * law.excess_factor for law, times in laws), _LARGE)),
         moved=min(count, 0.5 * total),
         reach=(min(2.0 * count, total) + 1.0) * spacing * (1.0 + 1e-9) if coupled else math.inf,
