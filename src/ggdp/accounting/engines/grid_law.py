@@ -144,6 +144,7 @@ def law_above(curve: "GridCurve", negligible: float) -> GridLaw:
         # a law that is cut is the curve less a line that touches it at the cut: errors of the two there, and
         # of the line's slope, are no small share of the difference. So much more mass at the cut covers them
         off = float((curve.right.error[-3:] / np.maximum(curve.right.value[-3:], _SMALLEST)).max())
+        off = max(off, 64.0 * UNIT_ROUNDOFF)
         value, slope = float(curve.right.value[-3:].max()), float(curve.right.slope[-1])
         mass[-1] += 4.0 * off * (value / -math.expm1(-curve.spacing) + slope)
     return GridLaw(
