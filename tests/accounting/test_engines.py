@@ -1,7 +1,6 @@
 """Two engines that check each other: their intervals must meet, and rare splits must change nothing."""
 
 import math
-from dataclasses import replace
 from itertools import pairwise
 
 import mpmath as mp
@@ -9,10 +8,12 @@ import numpy as np
 import pytest
 
 from ggdp import AdditiveNoise, Adjacency, GeneralizedGaussian, PoissonSampled
+from ggdp.accounting.engines import characteristic as characteristic_functions
 from ggdp.accounting.engines import contour, lattice, rare
+from ggdp.accounting.engines.characteristic import characteristic, power_units
 from ggdp.accounting.engines.curve import CLOCK, crossing
-from ggdp.accounting.engines.cut_off import MANY, characteristic, power_units
-from ggdp.accounting.engines.grid_law import discretize
+from ggdp.accounting.engines.cut_off import MANY
+from ggdp.accounting.engines.grid_law import GridCurve, discretize
 from ggdp.accounting.engines.tilt import TiltPlan, saddle_for_epsilon, saddle_for_log_delta
 from ggdp.accounting.steps import steps_of
 from ggdp.errors import CannotCertifyError
@@ -107,41 +108,6 @@ def _exact_curve(pair, t):
         return kept(low) - kept(top) if math.isfinite(pair.cut) else kept(low)
 
 
-BELOW = [  # pair, spacing, smallest and largest loss of the grid
-    (ShiftPair(2.0, 0.7, -0.7, 1.0), 0.02, -6.0, 9.0),
-    (ShiftPair(2.0, 0.7, 0.0, 0.01), 0.01, -0.02, 3.0),  # losses below zero fill one cell
-    (ShiftPair(4.0, 0.5, -0.5, 1e-6), 0.01, -5.0, 20.0),  # nearly all mass in the cells around zero
-    (ShiftPair(3.0, 0.0, -0.6, 0.3), 0.004, -4.0, 1.0),
-    (ShiftPair(2.0, 0.7, 0.0, 0.01, cut=4.0), 0.01, -0.02, 30.0),
-    (ShiftPair(4.0, 0.5, -0.5, 1e-6, cut=2.5), 0.01, -5.0, 60.0),
-    (ShiftPair(5.882, 0.5067, -0.5067, 1.2e-4), 0.0075, -25.0, 25.0),  # the first chord passes over hundreds
-    (ShiftPair(5.151, 0.2038, -0.2038, 1.9e-5), 0.01, -5.5, 30.0),  # a tail beside the bulk, far smaller
-    (ShiftPair(7.521, 0.0965, 0.0, 3.1e-3), 0.0008, -0.003145, 3.0),  # the grid begins just inside the losses
-    (ShiftPair(2.0, 1.925, 0.0, 4.455e-3), 6.3e-3, -4.5e-3, 12.0),  # half the mass next to the smallest loss
-    (ShiftPair(2.0, 0.0, -0.732, 1.0), 0.1, -4.0, 9.0),  # a first cell that holds some mass
-    (ShiftPair(10.14, 0.0, -1.278, 3.54e-3), 1.7e-4, -0.05, 0.01),  # nearly all next to the largest loss
-]
-
-
-@pytest.mark.parametrize(("pair", "spacing", "low", "high"), BELOW)
-def test_law_below_lies_below_the_exact_curve_and_close_to_it(pair, spacing, low, high):
-    above = discretize(pair, spacing, low, min(high, pair.supremum), 1e-20)
-    law = above.below
-    assert law is not None
-    last = float(law.loss[law.mass > 0.0][-1])
-    near = np.concatenate([np.linspace(-3.3, 3.3, 23) * spacing, [law.origin]])
-    wide = np.linspace(low - 0.1, last + 3.1 * spacing, 41)
-    first_cell = law.loss[0] + np.array([0.2, 0.5, 0.8]) * spacing  # where the first line is a chord
-    closeness = []
-    for t in np.concatenate([near, wide, first_cell]):
-        found = math.fsum(m * -math.expm1(t - x) for m, x in zip(law.mass, law.loss, strict=True) if x > t)
-        exact = max(_exact_curve(pair, float(t)), 0)
-        assert found <= exact, t
-        if spacing <= t <= 0.7 * last:
-            closeness.append(float(found / exact))
-    assert np.median(closeness) > 0.8
-
-
 @pytest.mark.parametrize("negligible", [1e-6, 1e-40])
 @pytest.mark.parametrize("spacing", [0.4578, 0.03])
 def test_law_above_a_release_that_is_cut_holds_its_curve_next_to_the_cut_too(spacing, negligible):
@@ -157,32 +123,68 @@ def test_law_above_a_release_that_is_cut_holds_its_curve_next_to_the_cut_too(spa
         assert found >= _exact_curve(pair, float(t)), t
 
 
-@pytest.mark.parametrize(("case", "scale"), [(0, 1), (0, 20), (1, 20), (5, 1)])
-def test_delta_of_the_law_below_lies_below_the_contour_and_close_to_it(case, scale):
-    (((pair, times),), asked) = CASES[case]
-    parts = ((pair, scale * times),)
-    plan = TiltPlan.of(parts)
-    saddle = saddle_for_log_delta(plan, math.log(asked))
-    exact = contour.draw(parts, plan, saddle).log_delta(saddle.epsilon)
-    built = lattice.build(parts, plan, saddle, tolerance=1e-5)
-    assert built.below is not None
-    below = replace(built.below, below=None).log_delta(saddle.epsilon)
-    assert below.lower <= exact.upper
-    assert below.estimate <= exact.upper + 1e-10
-    assert built.log_delta(saddle.epsilon).lower >= exact.upper - 1e-4
-
-
-def test_powers_are_off_by_no_more_than_they_are_charged():
-    """Against exponentials in extended precision, each of the true phase."""
+@pytest.mark.parametrize("first", [0.0, 3.7])
+@pytest.mark.parametrize(("count", "transformed"), [(1500, False), (9000, True)])
+def test_a_characteristic_function_is_off_by_no_more_than_it_is_charged(first, count, transformed):
+    """Against exponentials of the true phase in extended precision: a matrix product, and a transform."""
     rng = np.random.default_rng(4)
     loss, share = rng.normal(0.0, 0.02, 60), rng.dirichlet(np.ones(60))
-    first, step, count = 0.0, 0.017, 1500
+    step = 0.017
+    assert (len(loss) * count > characteristic_functions._MANY) == transformed
     found = characteristic(share, loss, first, step, count)
-    phase = np.multiply.outer(np.arange(count).astype(np.longdouble) * np.longdouble(step), loss)
-    truth = (np.exp(1j * phase) * share).sum(axis=1)
-    charged = 2.0**-53 * (power_units(count) + len(loss) + 4.0 * step * count * np.abs(loss).max())
+    omega = np.longdouble(first) + np.arange(count).astype(np.longdouble) * np.longdouble(step)
+    truth = (np.exp(1j * np.multiply.outer(omega, loss)) * share).sum(axis=1)
+    farthest = first + step * count
+    charged = 2.0**-53 * (power_units(count) + len(loss) + 4.0 * farthest * np.abs(loss).max())
     assert np.abs(found - truth).max() <= charged
     assert charged <= 1e-12
+
+
+@pytest.mark.parametrize(("theta", "end"), [(0.3, 50.0), (5.0, 900.0), (40.0, 160.0)])
+def test_a_window_changes_no_more_than_its_bound(theta, end):
+    """Of the function that delta is the mean of, at every point: both transformed back by plain sums."""
+    omega = np.linspace(0.0, end, 200_001)
+    window = contour.Window.ending(omega)
+    points = np.concatenate([np.linspace(-40.0, 40.0, 401), np.linspace(-1.0, 1.0, 41)]) / end
+    s = theta + 1j * omega
+    weights = np.full(len(omega), omega[1] / np.pi)
+    weights[0] *= 0.5
+    changed = (np.exp(-1j * np.outer(points, omega)) @ (weights * window.weight / (s * (1.0 + s)))).real
+    bound = (np.exp(1j * np.outer(points, omega)) @ (weights * window.bound)).real
+    # the sums stand for integrals, whose transforms are of the reflected function
+    exact = np.where(points < 0.0, np.exp(theta * points) * -np.expm1(np.minimum(points, 0.0)), 0.0)
+    off = np.abs(changed - exact)
+    assert np.all(off <= bound + 1e-12)
+    assert off.max() > 0.1 * bound.max()
+
+
+@pytest.mark.parametrize(("times", "asked"), [(1, 1e-6), (3, 1e-20), (40, 0.01)])
+def test_a_windowed_contour_holds_the_closed_form_of_gaussian_releases(times, asked):
+    parts = ((ShiftPair(2.0, 0.35, -0.35, 1.0), times),)
+    plan = TiltPlan.of(parts)
+    saddle = saddle_for_log_delta(plan, math.log(asked))
+    found = contour.draw_windowed(parts, plan, saddle).log_delta(saddle.epsilon)
+    mu, eps = 2.0 * 0.35 * mp.sqrt(2 * times), mp.mpf(saddle.epsilon)
+    exact = float(mp.log(mp.ncdf(mu / 2 - eps / mu) - mp.exp(eps) * mp.ncdf(-mu / 2 - eps / mu)))
+    assert found.lower <= exact <= found.upper
+    assert found.upper - found.lower <= 2e-6 * max(saddle.theta * saddle.epsilon, 0.02)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ((ShiftPair(1.0, 0.02, 0.0, 0.05), 200), (ShiftPair(1.0, 0.027, 0.0, 0.04), 150)),  # atoms
+        ((ShiftPair(6.0, 0.4, -0.4, 1.0), 4),),  # few releases of large losses
+        ((ShiftPair(3.0, 0.0, -0.5, 0.3), 30), (ShiftPair(1.3, 0.0, -0.2, 0.5), 40)),
+    ],
+)
+def test_windowed_contours_and_the_lattice_meet(parts):
+    target = math.log(1e-12)
+    windowed = _epsilon(contour.draw_windowed, parts, target)
+    by_lattice = _epsilon(lambda *a: lattice.build(*a, tolerance=1e-5), parts, target)
+    assert windowed.upper - windowed.lower <= 2e-6 * windowed.upper
+    assert windowed.lower <= by_lattice.upper
+    assert by_lattice.lower <= windowed.upper
 
 
 def test_a_line_through_many_mixed_exponents_agrees_with_the_lattice():
@@ -213,17 +215,18 @@ def test_the_masses_of_a_grid_give_back_the_values_they_were_made_from(spacing):
     """Rounding of single masses must not add up over a fine grid: the curve is right to a few units."""
     step = PoissonSampled(AdditiveNoise(GeneralizedGaussian(1.5, 2.0)), 0.05)
     ((pair, _),) = steps_of(step, Adjacency.REMOVE).pairs()[0]
-    law = discretize(pair, spacing, -0.1, 0.6, 1e-30)
-    curve, place = law.curve, len(law.mass) // 2
+    curve = GridCurve.on(pair, spacing, -0.1, 0.6)
+    masses = curve.masses(curve.left.value, curve.right.value)
+    place = len(masses) // 2
     with mp.workdps(40):
         left, right = ([mp.mpf(float(value)) for value in side.value] for side in (curve.left, curve.right))
         rises = [b - a for side in (left, right) for a, b in pairwise(side)]
         grow, fall = mp.expm1(mp.mpf(spacing)), -mp.expm1(-mp.mpf(spacing))
         exact = [
             (rises[k] / grow if k < len(rises) else mp.mpf(0)) - rises[k - 1] / fall
-            for k in range(place + 1, len(law.mass))
+            for k in range(place + 1, len(masses))
         ]
-        found = curve.masses(curve.left.value, curve.right.value)[place + 1 :]
+        found = masses[place + 1 :]
         shares = [1 - mp.exp(-spacing * (k + 1)) for k in range(len(exact))]
         wanted = mp.fdot(exact, shares)
         assert abs(mp.fdot([mp.mpf(float(mass)) for mass in found], shares) / wanted - 1) < 4e-16

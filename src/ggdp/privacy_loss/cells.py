@@ -21,6 +21,7 @@ import numpy as np
 
 from ggdp import arguments
 from ggdp.numerics import UNIT_ROUNDOFF, Array
+from ggdp.privacy_loss.shift_pair import log_mixed
 
 _NO_WEIGHT = 1e-130  # no delta below 1e-100 is asked for
 _TINY, _LARGEST = 1e-280, 600.0  # masses and losses beyond which doubles lose digits
@@ -214,7 +215,8 @@ def _pruned(atoms: Atoms) -> Atoms:
 def mixed(loss: Array, rate: float) -> Array:
     """log(1 - rate + rate e^loss), also at infinite losses."""
     arguments.real("rate", rate, above=0.0, most=1.0)
-    small = np.log1p(rate * np.expm1(np.minimum(loss, _LARGEST)))
+    with np.errstate(under="ignore"):
+        small = log_mixed(np.minimum(loss, _LARGEST), rate)
     high = np.maximum(loss, _LARGEST)
     with np.errstate(under="ignore"):
         large = high + np.log(rate + (1.0 - rate) * np.exp(-high))

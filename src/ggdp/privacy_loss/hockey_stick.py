@@ -145,8 +145,10 @@ def _half_line(pair: ShiftPair, t: Array, z: Array, residual: Array, side: float
         value = side * (terms[0] - terms[1] * q.mass)
         size = np.where(below, p.mass, pair.rate * (up.mass + down.mass)) + np.abs(terms[1]) * q.mass
         spoiled = np.where(below, p.error, pair.rate * (up.error + down.error)) + np.abs(terms[1]) * q.error
-        density = np.exp(np.minimum(pair.log_mixture(z, pair.up) - np.abs(z) ** pair.beta, 0.0))
-        slack = density * residual**2 / np.maximum(pair.loss_slope(z), 1e-300)
+        log_up, log_down = pair.log_mixture(z, pair.up), pair.log_mixture(z, pair.down)
+        density = np.exp(np.minimum(log_up - np.abs(z) ** pair.beta, 0.0))
+        off = residual + 8.0 * UNIT_ROUNDOFF * (np.abs(log_up) + np.abs(log_down))
+        slack = density * off**2 / np.maximum(pair.loss_slope(z), 1e-300)
         error = spoiled + (16.0 + np.abs(t)) * UNIT_ROUNDOFF * size + slack + _UNDERFLOW * (1.0 + factor)
         slope = factor * q.mass
     apart = (t > _LARGE) | ((t > 1.0) & (q.mass < _SMALLEST_FACTOR))
@@ -159,10 +161,24 @@ def _half_line(pair: ShiftPair, t: Array, z: Array, residual: Array, side: float
     return HockeyStick(
         np.where(inside, np.maximum(value, 0.0), np.where(everything, whole, 0.0)),
         np.where(
-            inside, np.minimum(error, 1.0), np.where(everything, 4.0 * UNIT_ROUNDOFF * np.abs(whole), 0.0)
+            inside,
+            np.minimum(error, 1.0),
+            _beyond_the_ends(pair, t) + np.where(everything, 4.0 * UNIT_ROUNDOFF * np.abs(whole), 0.0),
         ),
         np.where(inside, slope, np.where(everything, np.exp(np.minimum(t, _LARGE)), 0.0)),
     )
+
+
+def _beyond_the_ends(pair: ShiftPair, t: Array) -> Array:
+    """By how much the largest loss may exceed t, or the smallest one lie below it, for t outside of both: these
+    two are rounded. Neither form of the curve is larger there."""
+    found = np.zeros_like(t)
+    for end, side in ((pair.supremum, 1.0), (pair.infimum, -1.0)):
+        if math.isfinite(end):
+            excess = side * (end - t) + 16.0 * UNIT_ROUNDOFF * abs(end)
+            near = (side * (t - end) >= 0.0) & (excess > 0.0)
+            found[near] = excess[near] * np.exp(np.minimum(t[near], 0.0))
+    return found
 
 
 def _by_logarithms(

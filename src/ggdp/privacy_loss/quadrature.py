@@ -10,7 +10,7 @@ nodes; panels are split until the error proved for each (`privacy_loss.panel_err
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import pairwise
 
@@ -44,6 +44,7 @@ class Nodes:
         log_phi: log phi(theta) for each tilt the nodes were made for.
         quadrature: for each tilt, a bound on |sum - phi(s)| / phi(theta) for Re s = theta, |Im s| <= omega.
         roundoff: the same for floating-point evaluation.
+        loss_error: bound on the mean error of the losses under the first tilted law.
         anchors: ends and kinks of the line.
         edges: of the panels.
     """
@@ -56,6 +57,7 @@ class Nodes:
     log_phi: tuple[float, ...]
     quadrature: tuple[float, ...]
     roundoff: tuple[float, ...]
+    loss_error: float
     anchors: Array
     edges: Array
 
@@ -174,8 +176,13 @@ def certified_nodes(
     left, right, errors = _refined(
         pair, edges[:-1], edges[1:], tilts, omega, log_phis, most_panels, negligible
     )
-    errors = tuple(e + end[2] for e, end in zip(errors, ends, strict=True))
-    return _nodes_on(pair, left, right, tilts, errors, anchors)
+    nodes = _nodes_on(pair, left, right, tilts, anchors)
+    # errors are shares of the yardstick so far, which may be too long
+    shares = tuple(
+        (error + end[2]) * math.exp(min(max(rough - log_phi, 0.0), 700.0))
+        for error, end, rough, log_phi in zip(errors, ends, log_phis, nodes.log_phi, strict=True)
+    )
+    return replace(nodes, quadrature=shares)
 
 
 def certified_nodes_of_all(
@@ -246,9 +253,7 @@ def _groups(betas: Array) -> list[int]:
     return [int(g) for g in np.where(whole, -betas, np.floor(betas / _CLOSE))]
 
 
-def _nodes_on(
-    pair: ShiftPair, left: Array, right: Array, tilts: Tilts, errors: Tilts, anchors: Array
-) -> Nodes:
+def _nodes_on(pair: ShiftPair, left: Array, right: Array, tilts: Tilts, anchors: Array) -> Nodes:
     unit_nodes, unit_weights = _gauss_legendre(NODES_PER_PANEL)
     half = 0.5 * (right - left)
     z = ((0.5 * (right + left))[:, None] + half[:, None] * unit_nodes).ravel()
@@ -269,10 +274,30 @@ def _nodes_on(
         ulps = 8.0 + (pair.beta + 3.0) * power + 6.0 * ((1.0 + theta) * np.abs(up) + theta * np.abs(down))
         roundoff.append(UNIT_ROUNDOFF * (float(shares[-1] @ ulps) + len(z)))
     mean = float(shares[0] @ loss)
+    # a loss is off by some ulps of the two logarithms that it is the difference of, and of their log odds
+    # times the posterior probability of the record; close to a kink these are differences of powers
+    size = np.abs(up) + np.abs(down)
+    for shift in (pair.up, pair.down):
+        if shift:
+            odds, near = np.abs(pair.log_odds(z, shift)), np.abs(z) <= 2.0 * abs(shift)
+            size += pair.share(z, shift) * (
+                odds + np.where(near, power + np.abs(z - shift) ** pair.beta, 0.0)
+            )
+    loss_error = UNIT_ROUNDOFF * (2.0 * pair.beta + 10.0) * float(shares[0] @ size)
     deviation = math.sqrt(max(float(shares[0] @ (loss - mean) ** 2), 0.0))
     edges = np.append(np.sort(left), right.max())
     return Nodes(
-        loss, log_mass, shares[0], mean, deviation, tuple(log_phi), errors, tuple(roundoff), anchors, edges
+        loss=loss,
+        log_mass=log_mass,
+        share=shares[0],
+        mean=mean,
+        deviation=deviation,
+        log_phi=tuple(log_phi),
+        quadrature=(0.0,) * len(tilts),
+        roundoff=tuple(roundoff),
+        loss_error=loss_error,
+        anchors=anchors,
+        edges=edges,
     )
 
 

@@ -28,12 +28,24 @@ from ggdp.numerics import Array
 _LARGE_LOG_ODDS = 30.0
 
 
+def log_mixed(log_odds: Array, rate: float) -> Array:
+    """log(1 - rate + rate e^l) for l that e^l holds, to full relative accuracy.
+
+    Next to -1, rate (e^l - 1) has lost the digits of 1 - rate, which is exact itself for rates above a half.
+    """
+    less = rate * np.expm1(log_odds)
+    if rate <= 0.5:
+        return np.asarray(np.log1p(less))
+    rest = (1.0 - rate) + rate * np.exp(np.minimum(log_odds, 0.0))
+    return np.asarray(np.where(less < -0.5, np.log(rest), np.log1p(np.maximum(less, -0.5))))
+
+
 @dataclass(frozen=True)
 class ShiftPair:
     """P = (1-rate) N(0) + rate N(up) against Q = (1-rate) N(0) + rate N(down), unit scale.
 
     With a finite `cut` both laws are restricted to noise up to it, with a finite `floor` to noise from there
-    on, and weigh less than one: `engines.rare` and `engines.two_scales` treat the other noise apart.
+    on, and weigh less than one: `engines.rare` and `engines.jumps` treat the other noise apart.
     """
 
     beta: float
@@ -111,7 +123,7 @@ class ShiftPair:
         """log(1 - rate + rate e^l), to full relative accuracy also when the rate is tiny."""
         if self.rate == 1.0:
             return log_odds
-        small = np.log1p(self.rate * np.expm1(np.minimum(log_odds, _LARGE_LOG_ODDS)))
+        small = log_mixed(np.minimum(log_odds, _LARGE_LOG_ODDS), self.rate)
         high = np.maximum(log_odds, _LARGE_LOG_ODDS)
         large = high + np.log(self.rate + (1.0 - self.rate) * np.exp(-high))
         return np.where(log_odds > _LARGE_LOG_ODDS, large, small)

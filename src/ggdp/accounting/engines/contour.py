@@ -21,25 +21,37 @@ every term positive. What may be wrong, and its bound:
 - round-off: exponents and sums, likewise; a sum of n terms is charged n units whatever order BLAS adds them
   in.
 
+Where the integrand falls too slowly to be cut off, as with atoms or few releases, the line ends in a window.
+With kappa(y) = e^(-theta y) (1 - e^-y)_+ and S the tilted sum, (1) is the mean of kappa(S - eps), times
+e^(K(theta) - theta eps). The transform of kappa, k(w) = 1 / (s (1 + s)), is multiplied by J(w), which is 1 up to
+c Omega and falls in a straight line to 0 at Omega. What this changes, e(y), has the transform k (J - 1), and
+|k| <= 1/w^2, |k'| <= 2/|w|^3, |k''| <= 6/w^4. So, integrating the transform as it is, and twice by parts,
+
+    |e(y)| <= 0.374 / Omega    and    |e(y)| <= 6.5 / (Omega^3 y^2)        for c = 0.72.
+
+With f(v) = (sin(v) / v)^2, v = Omega y / 2 and w = 0.8125 both are at most
+
+    G(y) = (2 w / Omega) (f(v) + f(v + pi/2) / 2 + f(v - pi/2) / 2):
+
+for |v| > b = pi/2 since 1/(v+b)^2 + 1/(v-b)^2 >= 2/v^2, else since f(v) >= 4/pi^2. The transform of G,
+(4 pi w / Omega^2) (1 - w/Omega) (1 + cos(pi w/Omega)), ends at Omega too. So the trapezoid sum of it, which is
+the mean of the sum of G(S - eps + j W) over all j, bounds what the window changes in (2), and nothing need be
+known of K beyond Omega.
+
 K does not depend on eps: further questions reuse the line.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ggdp.accounting.bounds import ErrorLedger
+from ggdp.accounting.engines.characteristic import of_nodes
 from ggdp.accounting.engines.curve import CLOCK, LogDelta
-from ggdp.accounting.engines.cut_off import (
-    MANY,
-    PLANNING_ERROR,
-    characteristic,
-    cut_off,
-    planned_end,
-    power_units,
-)
+from ggdp.accounting.engines.cut_off import MANY, PLANNING_ERROR, cut_off, planned_end
 from ggdp.accounting.engines.moments import log_chernoff_constant
 from ggdp.accounting.engines.tilt import Parts, Saddle, TiltPlan
 from ggdp.errors import CannotCertifyError
@@ -52,7 +64,39 @@ _ALIASING = -32.0  # likewise
 _FEWEST_PANELS = 20  # that a part has, as a rule
 _FEW = 4  # parts that share the budget; more of them have more
 _MOST_PRODUCTS = 6e7  # nodes times line points: about a sixth of a second
+_FLAT, _WINDOW = (
+    0.72,
+    0.8125,
+)  # share of a line on which its window is one, and w of the bound that this gives
+_NARROW, _FAIR = 5e-7, 5e-6  # relative width of epsilon that a window may cost, as a rule and at most
+_LEAST_STEEP = 0.02  # d log(delta) / d log(eps) for which that is asked
+_MOST_TOGETHER = (
+    300_000  # points of lines that end in a window, of all parts together, before they are shortened
+)
+_FEWEST_POINTS, _MOST_POINTS = 64, 400_000  # of one
+_MOST_WINDOWED = 60_000  # panels of all parts of one
 _MOST_IN_ALL, _MOST_EACH = 8e8, 1.2e7  # for several parts, and for very many of them
+
+
+@dataclass(frozen=True)
+class Window:
+    """What ends a line at Omega where the integrand has not become negligible, at each of its points.
+
+    Attributes:
+        weight: factors J of the integrand.
+        bound: G, of which the trapezoid sum bounds what these factors change.
+    """
+
+    weight: Array
+    bound: Array
+
+    @staticmethod
+    def ending(omega: Array) -> "Window":
+        """The window that ends at the last point."""
+        end = float(omega[-1])
+        weight = np.clip((1.0 - omega / end) / (1.0 - _FLAT), 0.0, 1.0)
+        bound = 4.0 * math.pi * _WINDOW / end**2 * (1.0 - omega / end) * (1.0 + np.cos(math.pi * omega / end))
+        return Window(weight, bound)
 
 
 @dataclass(frozen=True)
@@ -66,6 +110,7 @@ class Line:
         log_phi: K(theta).
         log_truncation: log of what lies beyond the last point, relative to e^K(theta).
         chernoff: (theta_2, upper bound of K(theta_2)) for the aliases on the right.
+        window: what the line ends with where it has not become negligible.
     """
 
     theta: float
@@ -77,68 +122,54 @@ class Line:
     log_phi: float
     log_truncation: float
     chernoff: tuple[float, float]
+    window: Window | None = None
 
     def log_delta(self, epsilon: float) -> LogDelta:
         """Certified log delta at epsilon."""
-        base = self.log_phi - self.theta * epsilon
-        kernel = np.exp(-1j * self.s.imag * epsilon) / (self.s * (1.0 + self.s))
-        wave = np.exp(self.exponent) * kernel
-        wave[0] *= 0.5
-        factor = self.step / math.pi
-        total = factor * float(wave.real.sum())
+        found = self.delta(epsilon)
+        total, low, high = found.value, found.low, found.high
         if not total > 0.0:
             raise CannotCertifyError("the contour is too far from its saddle")
-        derivative = -factor * float((wave * self.s).real.sum())
-        size = np.abs(kernel)
-        # the phases i omega eps carry the rounding of omega * eps, and every term that of its own exponent
-        own = np.abs(wave) * (16.0 + self.s.imag * abs(epsilon) + np.abs(self.exponent)) * 4.0 * UNIT_ROUNDOFF
-        roundoff = factor * float((size * self.excess_roundoff + own).sum()) + len(
-            size
-        ) * UNIT_ROUNDOFF * factor * float(np.abs(wave).sum())
-        quadrature = factor * float((size * self.excess_quadrature).sum())
-        truncation = math.exp(min(self.log_truncation, 700.0))
-        aliasing = float(self._aliasing(np.array(epsilon), np.array(base)))
         # base itself, K(theta) - theta eps, is a difference of possibly large numbers
         base_error = 4.0 * UNIT_ROUNDOFF * (abs(self.log_phi) + abs(self.theta * epsilon))
-        both = roundoff + quadrature + truncation
-        low, high = total - both - aliasing, total + both
         ledger = ErrorLedger(
-            truncation / total, aliasing / total, quadrature / total, roundoff / total + base_error
+            found.truncation / total,
+            found.aliasing / total,
+            found.quadrature / total,
+            found.roundoff / total + base_error,
         )
         return LogDelta(
-            lower=base - base_error + math.log(low) if low > 0.0 else -math.inf,
-            estimate=base + math.log(total),
-            upper=base + base_error + math.log(high),
-            slope=derivative / total,
+            lower=found.base - base_error + math.log(low) if low > 0.0 else -math.inf,
+            estimate=found.base + math.log(total),
+            upper=found.base + base_error + math.log(high),
+            slope=found.slope / total,
             ledger=ledger,
         )
 
-    def log_deltas(self, first: float, spacing: float, count: int) -> tuple[Array, Array]:
-        """Certified log delta at epsilons first + k spacing, from below and from above; minus and plus
-        infinity where nothing is known. As `log_delta`, all of them by one matrix product.
-        """
-        epsilons = np.asarray(first + spacing * np.arange(count), dtype=np.float64)
-        farthest = float(np.abs(epsilons).max())
+    def delta(self, epsilon: float) -> "OnLine":
+        """delta at epsilon relative to e^base, with everything that it may be off by."""
+        base = self.log_phi - self.theta * epsilon
+        chi = np.exp(self.exponent - 1j * self.s.imag * epsilon)
+        chi[0] *= 0.5
         kernel = 1.0 / (self.s * (1.0 + self.s))
-        wave = np.exp(self.exponent) * kernel
-        wave[0] *= 0.5
         factor = self.step / math.pi
-        total = factor * characteristic(wave, -self.s.imag, first, spacing, count).real
-        size = np.abs(kernel)
-        own = np.abs(wave) * (16.0 + self.s.imag * farthest + np.abs(self.exponent)) * 4.0 * UNIT_ROUNDOFF
-        units = len(size) + power_units(count)
-        roundoff = factor * float((size * self.excess_roundoff + own).sum())
-        roundoff += units * UNIT_ROUNDOFF * factor * float(np.abs(wave).sum())
-        quadrature = factor * float((size * self.excess_quadrature).sum())
-        both = roundoff + quadrature + math.exp(min(self.log_truncation, 700.0))
-        base: Array = np.asarray(self.log_phi - self.theta * epsilons, dtype=np.float64)
-        aliasing = self._aliasing(epsilons, base)
-        base_error = 4.0 * UNIT_ROUNDOFF * (abs(self.log_phi) + self.theta * farthest)
-        low, high = total - both - aliasing, total + both
-        with np.errstate(divide="ignore", invalid="ignore"):
-            lower = np.where(low > 0.0, base - base_error + np.log(np.maximum(low, 1e-300)), -np.inf)
-            upper = np.where(high > 0.0, base + base_error + np.log(np.maximum(high, 1e-300)), np.inf)
-        return lower, upper
+        truncation, size = math.exp(min(self.log_truncation, 700.0)), np.abs(kernel)
+        if self.window is not None:
+            kernel, size = kernel * self.window.weight, size + self.window.bound
+            truncation += factor * float((chi.real * self.window.bound).sum())
+        wave = chi * kernel
+        # the phases i omega eps carry the rounding of omega * eps, and every term that of its own exponent
+        ulps = 16.0 + self.s.imag * abs(epsilon) + np.abs(self.exponent)
+        own = np.abs(chi) * size * (4.0 * ulps + len(size)) * UNIT_ROUNDOFF
+        return OnLine(
+            base=base,
+            value=factor * float(wave.real.sum()),
+            slope=-factor * float((wave * self.s).real.sum()),
+            truncation=truncation,
+            aliasing=float(self._aliasing(np.array(epsilon), np.array(base))),
+            quadrature=factor * float((size * self.excess_quadrature).sum()),
+            roundoff=factor * float((size * self.excess_roundoff + own).sum()),
+        )
 
     def _aliasing(self, epsilon: Array, base: Array) -> Array:
         """Sum of the terms j != 0 of (2), relative to e^base."""
@@ -148,6 +179,29 @@ class Line:
         gap = theta_2 - self.theta
         right = log_phi_2 - theta_2 * epsilon + log_chernoff_constant(theta_2) - gap * window - base
         return _geometric(left, self.theta * window) + _geometric(right, gap * window)
+
+
+@dataclass(frozen=True)
+class OnLine:
+    """delta at one epsilon relative to e^base, its slope, and bounds on its errors."""
+
+    base: float
+    value: float
+    slope: float
+    truncation: float
+    aliasing: float
+    quadrature: float
+    roundoff: float
+
+    @property
+    def high(self) -> float:
+        """No less than delta."""
+        return self.value + self.roundoff + self.quadrature + self.truncation
+
+    @property
+    def low(self) -> float:
+        """No more than delta."""
+        return self.value - self.roundoff - self.quadrature - self.truncation - self.aliasing
 
 
 def draw(parts: Parts, plan: TiltPlan, saddle: Saddle, effort: float = 1.0) -> Line:
@@ -160,7 +214,7 @@ def draw(parts: Parts, plan: TiltPlan, saddle: Saddle, effort: float = 1.0) -> L
     theta = saddle.theta
     log_phis = plan.log_phis(theta)
     relative = saddle.log_delta - (float(plan.times @ log_phis) - theta * saddle.epsilon)
-    window, theta_2 = _window(plan, saddle)
+    window, theta_2 = period(plan.cumulant, saddle)
     step, log_phis_2 = 2.0 * math.pi / window, plan.log_phis(theta_2)
     products = effort * _MOST_PRODUCTS * max(len(parts) / _FEW, 1.0)
     if len(parts) > 1:
@@ -192,6 +246,49 @@ def draw(parts: Parts, plan: TiltPlan, saddle: Saddle, effort: float = 1.0) -> L
     return _assemble(parts, nodes, theta, theta_2, step, count, log_truncation)
 
 
+def draw_windowed(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Line:
+    """Evaluate K along the line through the saddle up to where a window changes next to nothing.
+
+    Raises:
+        CannotCertifyError: the line would be too long, or the loss oscillates too fast along it.
+    """
+    CLOCK.check()
+    theta = saddle.theta
+    window, theta_2 = period(plan.cumulant, saddle)
+    step = 2.0 * math.pi / window
+    count = windowed_points(theta, step, theta * saddle.epsilon, len(parts))
+    log_phis = np.stack([plan.log_phis(theta), plan.log_phis(theta_2)], axis=1)
+    nodes = certified_nodes_of_all(
+        [pair for pair, _ in parts],
+        (theta, theta_2),
+        step * count,
+        log_phis,
+        most_panels=_MOST_WINDOWED,
+        most_in_all=_MOST_WINDOWED,
+    )
+    line = _assemble(parts, nodes, theta, theta_2, step, count, -math.inf)
+    return replace(line, window=Window.ending(line.s.imag))
+
+
+def windowed_points(theta: float, step: float, steepness: float, parts: int, spare: float = 1.0) -> int:
+    """How many points a line has that ends in a window and costs little of epsilon's width.
+
+    Args:
+        theta: where it crosses the real axis.
+        step: distance of its points.
+        steepness: -d log(delta) / d log(eps).
+        parts: how many characteristic functions make it.
+        spare: how many times as large an error as usual may be.
+    """
+    allowed = _NARROW * max(steepness, _LEAST_STEEP) * spare
+    length = math.sqrt(16.0 * math.pi * _WINDOW * theta * (1.0 + theta) / min(allowed, 0.1)) / step
+    # a long line may be shortened, which costs width
+    count = math.ceil(length * min(max(math.sqrt(_NARROW / _FAIR), _MOST_TOGETHER / parts / length), 1.0)) + 1
+    if count > _MOST_POINTS:
+        raise CannotCertifyError("the line is too long")
+    return max(count, _FEWEST_POINTS)
+
+
 def _assemble(
     parts: Parts,
     nodes: list[Nodes],
@@ -205,13 +302,12 @@ def _assemble(
     exponent = np.zeros(count, dtype=np.complex128)
     growth_quadrature, growth_roundoff = np.zeros(count), np.zeros(count)
     mean = log_phi = log_phi_2 = 0.0
-    powers = 8.0 + power_units(count)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         for (_, times), part in zip(parts, nodes, strict=True):
-            ratio = characteristic(part.share, part.loss - part.mean, 0.0, step, count)
+            CLOCK.check()
+            ratio, slip = of_nodes(part, step, count)
             exponent += times * np.log(ratio)
             size = np.abs(ratio)
-            slip = part.roundoff[0] + UNIT_ROUNDOFF * (powers + 4.0 * omega * part.deviation)
             growth_quadrature += times * np.log1p(part.quadrature[0] / size)
             growth_roundoff += times * np.log1p(slip / size)
             mean += times * part.mean
@@ -241,14 +337,13 @@ def _perturbed(log_size: Array, growth: Array) -> Array:
     return np.where(growth < 1.0, small, np.where(np.isnan(large), 1.0, large))
 
 
-def _window(plan: TiltPlan, saddle: Saddle) -> tuple[float, float]:
+def period(cumulant: Callable[[float], float], saddle: Saddle) -> tuple[float, float]:
     """A period W that keeps the aliases of (2) negligible, and the larger tilt that shows it."""
     theta, allowed = saddle.theta, _ALIASING + saddle.log_delta
     best, best_tilt = math.inf, 2.0 * theta
     for growth in (0.1, 0.2, 0.4, 0.8, 1.5, 3.0, 5.0, 8.0, 12.0, 20.0):
         theta_2 = theta + growth / saddle.deviation
-        value = float(plan.times @ plan.log_phis(theta_2))
-        exponent = value - theta_2 * saddle.epsilon + log_chernoff_constant(theta_2) - allowed
+        exponent = cumulant(theta_2) - theta_2 * saddle.epsilon + log_chernoff_constant(theta_2) - allowed
         window = exponent / (theta_2 - theta)
         if window < best:
             best, best_tilt = window, theta_2

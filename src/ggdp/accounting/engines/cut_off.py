@@ -16,17 +16,15 @@ whose deviation is small, is covered.
 
 Leaving a part out of the product is leaving its factor at 1, which is always a bound. Of many parts only
 those are covered that bring it down most, and on each stretch of the line only as many as make it negligible.
-
-`characteristic` evaluates chi on a uniform run as one matrix product: with w_k = w_0 + (a B + b) h, e^{i w_k
-L} = e^{i w_0 L} (e^{i B h L})^a (e^{i h L})^b, so that A B points cost A + B products per node.
 """
 
 import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ggdp.accounting.engines.characteristic import characteristic, power_units
+from ggdp.accounting.engines.curve import CLOCK
 from ggdp.accounting.engines.tilt import Parts, Saddle, TiltPlan
 from ggdp.errors import CannotCertifyError
 from ggdp.numerics import Array
@@ -40,7 +38,6 @@ PLANNING_ERROR = 1e-5
 MANY = 50
 """Parts beyond which only those that tell are covered."""
 
-_MOST_ENTRIES = 4_000_000  # of the matrices of one product: 64 MB
 _SHORT_LINE = 500  # points up to which a plain line is cheaper than a cover
 _RUN = 48  # cover points per doubling of w
 _FURTHEST = 1e11  # in steps of the line; only a cover goes that far
@@ -103,50 +100,6 @@ def _telling(plan: TiltPlan, saddle: Saddle, enough: float) -> list[int]:
     order = np.argsort(-held, kind="stable")
     reached = np.cumsum(held[order]) / max(held.sum(), 1e-300)
     return [int(i) for i in order[: 1 + int((reached < _TELLING).sum())][: len(order)]]
-
-
-def characteristic(
-    share: Array | NDArray[np.complex128], loss: Array, first: float, step: float, count: int
-) -> NDArray[np.complex128]:
-    """sum of share * e^{i w loss} at w = first + k step, k = 0 ... count-1.
-
-    Besides the rounding of the phases, which grows with w, and of the sum, the powers are off by no more than
-    `power_units(count)` units: a product of two complex numbers errs by less than 3 units of its size, the
-    exponential that is raised by less than 3, and there are at most A + B of each.
-    """
-    block, rows = _blocks(count)
-    at_once = max(1, _MOST_ENTRIES // (block + rows))
-    total = np.zeros((rows, block), dtype=np.complex128)
-    for begin in range(0, len(loss), at_once):
-        part = slice(begin, begin + at_once)
-        fine = _powers(np.exp(1j * step * loss[part]), block)
-        coarse = _powers(np.exp(1j * (step * block) * loss[part]), rows)
-        coarse *= share[part] * np.exp(1j * first * loss[part]) if first else share[part]
-        total += coarse @ fine.T
-    return np.asarray(total.ravel()[:count])
-
-
-def power_units(count: int) -> float:
-    """A bound, in units of round-off, on what the powers in `characteristic` add to its error."""
-    return 6.0 * sum(_blocks(count))
-
-
-def _blocks(count: int) -> tuple[int, int]:
-    """B and A with A B >= count, both about its root."""
-    block = max(1, math.isqrt(count - 1) + 1)
-    return block, -(-count // block)
-
-
-def _powers(base: NDArray[np.complex128], count: int) -> NDArray[np.complex128]:
-    """base^k for k = 0 ... count-1, one row each; row k is a product of k factors, in whatever order."""
-    rows = np.empty((count, len(base)), dtype=np.complex128)
-    rows[0] = 1.0
-    done = 1
-    while done < count:
-        further = min(done, count - done)
-        np.multiply(rows[:further], rows[done - 1] * base, out=rows[done : done + further])
-        done += further
-    return rows
 
 
 def _log_far_tail(parts: Parts, decays: Sequence[Decay], omega: float) -> float:
@@ -232,6 +185,7 @@ def _covered(
     none: Array = np.empty(0)
     starts, widths, log_bounds = [none], [none], [none]  # of each run
     for first, step, count in _runs(4.0 / saddle.deviation, furthest, widest):
+        CLOCK.check()
         log_bound = np.zeros(count)
         for (_, times), bulk, fall in zip(parts, bulks, decays, strict=True):
             if bulk is None:
@@ -273,8 +227,8 @@ def _runs(first: float, furthest: float, widest: float) -> Iterator[tuple[float,
 def _log_between(bulk: Nodes, rare: float, first: float, step: float, count: int) -> Array:
     """log of a bound on |chi| over each of the intervals [first + k step, first + (k+1) step]."""
     value = np.abs(characteristic(bulk.share, bulk.loss - bulk.mean, first, step, count + 1))
-    slip = bulk.quadrature[0] + bulk.roundoff[0] + 2.0**-51 * (first + step * count) * bulk.deviation
-    slip += 2.0**-53 * power_units(count + 1)
+    slip = bulk.quadrature[0] + bulk.roundoff[0] + 2.0**-50 * (first + step * count) * bulk.deviation
+    slip += 2.0**-53 * power_units(count + 1) + (first + step * count) * bulk.loss_error
     height = np.sqrt(np.maximum(1.0 - (value + slip) ** 2, 0.0))
     lowest = 0.5 * (height[1:] + height[:-1] - step * bulk.deviation * (1.0 + 1e-9))
     modulus = np.sqrt(1.0 - np.clip(lowest, 0.0, 1.0) ** 2)

@@ -7,7 +7,7 @@ non-increasing, and a pair with the larger curve stays larger under composition 
 above joins the exact values by chords (connect-the-dots, Doroshenko et al. 2022). It splits the P- and the
 Q-mass of every cell between the cell's two ends.
 
-Lower bound, from the same law. Couple every loss L with its grid version L~: it goes to one end of its cell
+Lower bound. Couple every loss L with its grid version L~: it goes to one end of its cell
 or the other, and under Q the mean of e^L~ given L is e^L. Exchange them one release at a time. With d the
 distance of L to the nearest end, in spacings h, the exchange raises E_Q(. - e^eps)_+ by at most d (e^h - 1)
 x, and only when the cell, moved by all the other losses, holds eps; and L~ is the farther end with
@@ -20,14 +20,6 @@ exceed with negligible probability (Chernoff for independent variables in [0, 1]
 and times. The difference is O(h^2) and asks for no smoothness. Losses that lie on the grid, such as the
 atoms of a Laplace loss, or far closer to it than h, cost nothing.
 
-Lower bound, from a law of its own. Where the coupling is not good enough, a law on a grid whose curve lies
-below the exact one (`engines.grid_law`) is composed too, and its delta is a lower bound as it is. With
-curves f >= g >= 0 of any two pairs of finite measures, f(x) = E_Q[(P/Q - x)_+], composing either with a
-pair (P', Q') gives E_Q'[r f(x/r)] >= E_Q'[r g(x/r)], r = P'/Q', and f(0) >= g(0) times the P'-mass that Q'
-does not have: the larger curve stays larger, one release at a time, also where masses do not sum to one.
-The difference of the two deltas is that of about h^2 in the variance of every loss, so it grows with the
-number of releases as the variance does, not with its square.
-
 Composition. Masses are tilted by e^{theta t}, so that the transform's rounding is relative to the answer,
 and wrapped to a window W; what wraps is the same one-sided alias sum as (2) of `engines.contour`, bounded
 by Chernoff for the lattice's own moment generating function, which is a finite sum. A transform of depth
@@ -36,14 +28,14 @@ log2(n) of non-negative numbers that sum to one errs by at most 6 log2(n) units 
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ggdp.accounting.bounds import ErrorLedger
 from ggdp.accounting.engines.curve import CLOCK, LogDelta
-from ggdp.accounting.engines.grid_law import GridLaw, discretize, law_below
+from ggdp.accounting.engines.grid_law import GridLaw, discretize
 from ggdp.accounting.engines.tilt import Parts, Saddle, TiltPlan
 from ggdp.errors import CannotCertifyError
 from ggdp.numerics import UNIT_ROUNDOFF, Array
@@ -97,27 +89,9 @@ class Lattice:
     reach: float
     unlikely: float
     growth: float
-    below: "Lattice | None" = None
 
     def log_delta(self, epsilon: float) -> LogDelta:
-        """Certified log delta at epsilon; the lower end is the better one of the coupling and the law
-        below.
-        """
-        found = self._one_law(epsilon)
-        if self.below is None:
-            return found
-        try:
-            lower = self.below._one_law(epsilon).lower
-        except CannotCertifyError:
-            return found
-        if lower > found.upper:
-            raise CannotCertifyError("the law below lies above the law above: arithmetic failed")
-        if not lower > found.lower:
-            return found
-        apart = max(-math.expm1(lower - found.estimate), 0.0)
-        return replace(found, lower=lower, ledger=replace(found.ledger, discretization=apart))
-
-    def _one_law(self, epsilon: float) -> LogDelta:
+        """Certified log delta at epsilon."""
         index = int(np.searchsorted(self.loss, epsilon, side="right"))
         if not 0 < index < len(self.loss):
             raise CannotCertifyError("epsilon lies outside the lattice's window")
@@ -159,7 +133,7 @@ class Lattice:
         low, high = np.searchsorted(self.loss, [epsilon - self.reach, epsilon + self.reach], side="left")
         distance = abs(epsilon - self.centre) + self.reach
         if low == 0 or self.theta * distance > _LARGE:
-            return math.inf  # the coupling says nothing; a law below may
+            return math.inf  # the coupling says nothing
         near = float(self.above[low] - self.above[min(high + 1, len(self.above) - 1)])
         near += float(high - low + 2) * self.entry_error * math.exp(self.theta * distance)
         near += len(self.loss) * UNIT_ROUNDOFF * float(self.above[low])
@@ -182,7 +156,7 @@ def build(parts: Parts, plan: TiltPlan, saddle: Saddle, tolerance: float) -> Lat
     while True:
         start = CLOCK.left
         try:
-            lattice = _on_grid(parts, spans, saddle, window, _aligned(parts, spacing), tolerance)
+            lattice = _on_grid(parts, spans, saddle, window, _aligned(parts, spacing))
         except CannotCertifyError:
             if best is None:
                 raise
@@ -224,23 +198,15 @@ def _on_grid(
     saddle: Saddle,
     window: float,
     spacing: float,
-    tolerance: float,
 ) -> Lattice:
-    """The lattice at one spacing; laws below are composed too where the coupling is not good enough."""
+    """The lattice at one spacing."""
     size = 1 << max(6, math.ceil(math.log2(1.5 * window / spacing)))
     negligible = 1e-11 * math.exp(saddle.log_delta)
     laws = [
         (discretize(pair, spacing, *span, negligible / times), times)
         for (pair, times), span in zip(parts, spans, strict=True)
     ]
-    above = compose(laws, saddle, size, spacing)
-    if above.log_delta(saddle.epsilon).ledger.discretization <= tolerance:
-        return above
-    known = [(law_below(law), times) for law, times in laws]
-    try:
-        return replace(above, below=compose(known, saddle, size, spacing))
-    except CannotCertifyError:  # it has next to no mass left, as where an atom lies at the end of the grid
-        return above
+    return compose(laws, saddle, size, spacing)
 
 
 def _moved_at_most(laws: Laws, rare: float) -> tuple[float, float]:
@@ -290,43 +256,33 @@ def window_of(plan: TiltPlan, saddle: Saddle) -> float:
 
 def compose(laws: Laws, saddle: Saddle, size: int, spacing: float) -> Lattice:
     """The law of the sum of all losses, by one tilted transform of `size` points around the saddle."""
-    return _unrolled(laws, saddle, spacing, *tilted_sum(laws, saddle.theta, size))
+    return _unrolled(laws, saddle, spacing, *_tilted_sum(laws, saddle.theta, size))
 
 
-def tilted_sum(laws: Laws, theta: float, size: int) -> tuple[Array, float, float]:
+def _tilted_sum(laws: Laws, theta: float, size: int) -> tuple[Array, float, float]:
     """Masses of the sum of all losses, tilted by theta, scaled to one and wrapped to `size` points.
 
     The first one belongs to the sum of the first losses. Also a bound on the error of every mass, and log of
     what they were scaled by.
     """
-    return tilted_sums(laws, theta, size, (-1,))[0]
-
-
-def tilted_sums(laws: Laws, theta: float, size: int, less: Sequence[int]) -> list[tuple[Array, float, float]]:
-    """`tilted_sum` of all losses but one, for each law that is one short; of all of them for -1."""
     half = size // 2 + 1
     log_transform, slip = np.zeros(half, dtype=np.complex128), np.zeros(half)
     per_entry = 6.0 * math.log2(size) * UNIT_ROUNDOFF
     log_phi = 0.0
     product, factors = np.ones(half, dtype=np.complex128), 0  # of laws that occur once: one logarithm for all
-    kept: dict[int, tuple[Complex, Array, float]] = {}
     with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
-        for index, (law, times) in enumerate(laws):
+        for law, times in laws:
             CLOCK.check()
             exponent = law.log_mass + theta * law.loss
             log_one = log_sum(exponent)
             places = np.arange(len(exponent)) % size
             transform = np.fft.rfft(np.bincount(places, weights=np.exp(exponent - log_one), minlength=size))
-            off = np.log1p((per_entry + 8.0 * UNIT_ROUNDOFF) / np.abs(transform))
-            if index in less:
-                kept[index] = np.log(transform), off, log_one
-                times -= 1
             if times == 1:
                 product *= transform
                 factors += 1
-            elif times:
+            else:
                 log_transform += times * np.log(transform)
-            slip += times * off if times else 0.0
+            slip += times * np.log1p((per_entry + 8.0 * UNIT_ROUNDOFF) / np.abs(transform))
             log_phi += times * log_one
             if factors == _FACTORS:
                 slip[product == 0.0] = math.inf  # nothing is known of what underflows
@@ -334,24 +290,6 @@ def tilted_sums(laws: Laws, theta: float, size: int, less: Sequence[int]) -> lis
                 product[:], factors = 1.0, 0
         slip[product == 0.0] = math.inf
         log_transform += np.log(product)
-        found = []
-        for short in less:  # one of every kept law was left out so far: those of the others are put back
-            others = [one for index, one in kept.items() if index != short]
-            found.append(
-                _transformed_back(
-                    log_transform + sum(one[0] for one in others),
-                    slip + sum(one[1] for one in others),
-                    log_phi + sum(one[2] for one in others),
-                    per_entry,
-                    size,
-                )
-            )
-    return found
-
-
-def _transformed_back(
-    log_transform: Complex, slip: Array, log_phi: float, per_entry: float, size: int
-) -> tuple[Array, float, float]:
     modulus = np.exp(log_transform.real)
     power = np.where(modulus > 0.0, np.exp(log_transform), 0.0)
     error = np.where(slip < 0.5, modulus * np.expm1(np.minimum(slip, 1.0)), np.exp(log_transform.real + slip))
@@ -392,7 +330,6 @@ def _unrolled(
         raise CannotCertifyError("what is charged apart cannot be told from none beside a delta so small")
     unit = math.exp(-base)
     total = float(sum(times for _, times in laws))
-    coupled = all(math.isfinite(law.moved) for law, _ in laws)
     count, log_unlikely = _moved_at_most(laws, saddle.log_delta - 30.0 - math.log(total))
     return Lattice(
         loss=loss,
@@ -410,10 +347,10 @@ def _unrolled(
         tail=tail,
         alias=alias,
         infinite=unit * sum(times * law.infinite for law, times in laws),
-        lifted=unit * sum(times * law.excess_mass for law, times in laws) if coupled else 0.0,
+        lifted=unit * sum(times * law.excess_mass for law, times in laws),
         excess=math.expm1(min(sum(times * law.excess_factor for law, times in laws), _LARGE)),
         moved=min(count, 0.5 * total),
-        reach=(min(2.0 * count, total) + 1.0) * spacing * (1.0 + 1e-9) if coupled else math.inf,
+        reach=(min(2.0 * count, total) + 1.0) * spacing * (1.0 + 1e-9),
         unlikely=unit * 2.0 * total * math.exp(log_unlikely),
         growth=theta + 12.0 / saddle.deviation,
     )

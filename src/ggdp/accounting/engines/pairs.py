@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 from ggdp.accounting.bounds import Bounds, ErrorLedger
-from ggdp.accounting.engines import contour, jump, lattice, moments, rare, two_scales
+from ggdp.accounting.engines import contour, jumps, lattice, moments, rare
 from ggdp.accounting.engines.curve import (
     CLOCK,
     MOST_EPSILON,
@@ -34,25 +34,37 @@ CLOSED_FORM = "closed form"
 _SMALLEST_LOG_DELTA = math.log(1e-290)  # beyond, delta is as good as none, and only bounded
 _GOOD_WIDTH = 2e-7  # relative width at which the contour's answer is taken as it is
 _FAIR_WIDTH = 1e-6  # and any other engine's,
-_ENOUGH = {"contour": _GOOD_WIDTH, "contour with rare event": 3e-6, "one jump": 5e-6, "two scales": 5e-6}
+_SPLIT_WIDTH = 8e-6  # and that of a split by the number of jumps
+_ENOUGH = {
+    "contour": _GOOD_WIDTH,
+    "contour with rare event": 3e-6,
+    "windowed contour": 5.5e-6,
+    "jumps": _SPLIT_WIDTH,
+    "jumps with rare event": _SPLIT_WIDTH,
+}
 _MOST_STEEP = 25.0
 _SUPREMUM_ERROR = 1e-14  # relative rounding error of a sum of largest losses
 _MANY = 12  # different parts beyond which each attempt takes a second or so, and fewer are made
-_FEW = 6  # different parts of which a rare event is split off on a grid: more take five seconds
 _MOST_ON_GRID = 60  # different parts that are put on a grid
+_MOST_SPLIT = 60  # different parts that are split by the number of jumps
 _MOST_RARE = 100  # different parts of which a rare event is split off, or a line drawn twice
-_MOST_RARE_ON_GRID = 600.0  # epsilon up to which a rare event is split off on a grid
 _SECONDS = 3.4  # of a thread's time that the engines may take for one question
-_RESERVED = 1.4  # of these for the lattice, where there are several kinds of release
+_FIRST = 0.7  # of these for an engine that may fail late
+_LOST = 1e-4  # roundoff of a contour from which on a window does not help
+_APART = 0.02  # how far two plans may be apart that agree
+_ROUGHLY = (
+    1e4,
+    1.0,
+)  # how many times wider than usual curves are by which epsilon is sought, and then answered
+_MOST_TURNS = 6  # of curves drawn one after another
+_CLOSE = 0.02  # epsilons for which one curve serves
 _KEPT = 6  # curves that are kept for further questions
 _HOME = 0.1  # of a curve's reach
 _NEARLY = 1.5  # by how much the answers of a kept curve may be wider than where it was built
-_JUMPS = ("one jump", "two scales")
-_WHOLE = ("contour", "lattice")  # engines that compose whole losses, around a saddle
+_WHOLE = ("contour", "windowed contour", "lattice")  # engines that compose whole losses, around a saddle
 
 Engine = Callable[[Parts, TiltPlan, Saddle], Curve]
 Solved = tuple[EpsilonSandwich, Curve]
-Found = list[EpsilonSandwich]
 
 
 @dataclass
@@ -136,12 +148,16 @@ class PairComposition:
             if least > MOST_EPSILON:
                 raise too_large(least)
         tried: list[tuple[float, _Built]] = []
+        lost = False  # to rounding, which a window does not help against
         for method, attempt in self._attempts(saddle, log_delta):
+            if lost and method == "windowed contour":
+                continue
             try:
                 with CLOCK.running(self._allowed(method)):
                     found, curve = attempt()
             except ArithmeticError:
                 continue
+            lost = lost or (method == "contour" and found.ledger.roundoff > _LOST)
             built = self._keep(method, curve, saddle, found.estimate, log_delta, found.slope)
             answer = self._as_bounds(found, method)
             tried.append((_relative_width(answer), built))
@@ -181,7 +197,10 @@ class PairComposition:
         if not saddle.deviation > 0.0 or far or moments.is_nearly_one(self.parts, epsilon):
             return self._delta_by_moments(saddle, epsilon)
         tried: list[tuple[float, _Built]] = []
+        lost = False
         for turn, (method, attempt) in enumerate(self._delta_attempts(saddle, epsilon)):
+            if lost and method == "windowed contour":
+                continue
             if turn == 1 and known > 0.0:
                 rough = self._delta_by_moments(saddle, epsilon)
                 if rough.upper <= known:
@@ -192,14 +211,13 @@ class PairComposition:
                 found = curve.log_delta(epsilon)
             except ArithmeticError:
                 continue
+            lost = lost or (method == "contour" and found.ledger.roundoff > _LOST)
             answer = found.as_delta(method)
             kept = self._keep(method, curve, saddle, epsilon, found.estimate, found.slope)
             tried.append((_relative_width(answer), kept))
             best = answer if best is None else Bounds.intersection(best, answer)
             steepness = -found.slope * epsilon
-            # a jump's delta falls steeply: this much of it is next to nothing of epsilon
-            enough = _ENOUGH["two scales"] * max(steepness, 20.0) if method in _JUMPS else 0.0
-            if _is_good(best, method, steepness) or best.width <= enough * best.upper or best.upper <= known:
+            if _is_good(best, method, steepness) or best.upper <= known:
                 return best
         if tried:
             width, narrowest = min(tried, key=lambda one: one[0])
@@ -208,10 +226,8 @@ class PairComposition:
         return wide if best is None else Bounds.intersection(best, wide)
 
     def _allowed(self, method: str) -> float:
-        """Seconds for one engine: others have their turn where it does not suit, the lattice at least."""
-        several = len(self.parts)
-        most = 1.4 + 0.07 * several if method == "two scales" else _SECONDS
-        return most if several == 1 or method == "lattice" else min(most, CLOCK.left - _RESERVED)
+        """Seconds for one engine: what is tried on the chance leaves time for others."""
+        return _FIRST if method == "contour with rare event" else _SECONDS
 
     def costs_no_more(self, log_delta: float, epsilon: float) -> bool:
         """Whether a quick bound shows that epsilon at log delta is at most the one given.
@@ -288,34 +304,73 @@ class PairComposition:
         several = len(self.parts)
         if planned:
             yield "contour", partial(self._by_engine, contour.draw, saddle, log_delta)
-        split: Found = []  # found with large losses apart: a lattice is no better
-        if self._may_be_rare:
-            yield "contour with rare event", partial(self._with_rare, contour.draw, log_delta)
-        if self._may_be_rare and several <= jump.MOST_KINDS:
-            yield "one jump", partial(self._with_jump, log_delta, split)
-        if self._may_be_rare and several <= _MOST_ON_GRID:
-            whole: Found = []
-            if planned:
-                yield "two scales", partial(self._by_engine, _two_scales, saddle, log_delta, whole)
-            if not whole or not math.isfinite(whole[0].width):
-                yield "two scales", partial(self._with_rare, _two_scales, log_delta)
-        patient: list[tuple[str, Callable[[], Solved]]] = []
-        if planned and several <= _MOST_RARE:
-            patient.append(("contour", partial(self._by_engine, _patient, saddle, log_delta)))
         if self._may_be_rare and several <= _MANY:
-            patient.append(("contour with rare event", partial(self._with_rare, _patient, log_delta)))
-        if several > 1:  # a grid that suits one kind of release is too coarse or too short for another
-            yield from patient
-        if self._may_be_rare and several <= _FEW and not split:
-            yield "lattice with rare event", partial(self._with_rare, _grid, log_delta, split)
-        if planned and several <= _MOST_ON_GRID and not split:
+            yield "contour with rare event", partial(self._with_rare, log_delta)
+        if planned and not self._is_valley(saddle, log_delta):
+            yield "windowed contour", partial(self._by_engine, contour.draw_windowed, saddle, log_delta)
+        if several <= _MOST_SPLIT:
+            if self._may_be_rare:
+                yield "jumps with rare event", partial(self._by_jumps, saddle, log_delta, apart=True)
+            yield "jumps", partial(self._by_jumps, saddle, log_delta, apart=False)
+        if planned and several <= _MOST_RARE:
+            yield "contour", partial(self._by_engine, _patient, saddle, log_delta)
+        if planned and several <= _MOST_ON_GRID:
             yield "lattice", partial(self._by_engine, _grid, saddle, log_delta)
-        if several == 1:
-            yield from patient
 
-    def _by_engine(
-        self, engine: Engine, saddle: Saddle, log_delta: float, into: Found | None = None
+    def _is_valley(self, saddle: Saddle, log_delta: float) -> bool:
+        """Whether large losses make epsilon another one than the saddle says."""
+        if not self._may_be_rare:
+            return False
+        with suppress(ArithmeticError):
+            return abs(self._rare_guess(log_delta) - saddle.epsilon) > _APART * saddle.epsilon
+        return False
+
+    def _by_jumps(self, saddle: Saddle, log_delta: float, apart: bool) -> Solved:
+        """Split by the number of jumps, roughly until epsilon is found, then finely; a rare event may be set
+        `apart` before.
+        """
+        best: Solved | None = None
+        for guess in self._jumps_guesses(saddle, log_delta):
+            with suppress(ArithmeticError):
+                for spare in _ROUGHLY:
+                    best = self._split_near(guess, log_delta, apart, spare, best)
+                    guess = best[0].estimate
+            if best is not None:
+                return best
+        raise CannotCertifyError("no epsilon found that one large loss or another decides")
+
+    def _split_near(
+        self, guess: float, log_delta: float, apart: bool, spare: float, best: Solved | None
     ) -> Solved:
+        """The best of what is there and of curves drawn where epsilon was found last, until it stays."""
+        for _ in range(_MOST_TURNS):
+            parts, event = self.parts, None
+            if apart:
+                split = rare.cut(self.parts, self._plan, (1.02 if spare == 1.0 else 1.3) * guess, log_delta)
+                parts, event = split.parts, split.rare
+            curve: Curve = jumps.draw(parts, guess, spare)
+            curve = rare.RareSplit(curve, event) if event is not None else curve
+            found = crossing(curve, log_delta, guess, 0.1 * guess, 1e-3 if spare > 1.0 else 0.0)
+            best = (found, curve) if best is None or not found.width > best[0].width else best
+            guess, before = found.estimate, guess
+            if abs(guess - before) <= _CLOSE * before:
+                break
+        assert best is not None
+        return best
+
+    def _jumps_guesses(self, saddle: Saddle, log_delta: float) -> Iterator[float]:
+        """Where the split by the number of jumps expects epsilon, and where it may lie if that is wrong."""
+        start = saddle.epsilon
+        with suppress(ArithmeticError):
+            start = self._rare_guess(log_delta)
+        if start > 1.2 * MOST_EPSILON:
+            raise CannotCertifyError("epsilon is larger than what is computed")
+        start = max(start, 1e-14)
+        with suppress(ArithmeticError):
+            yield jumps.planned_epsilon(self.parts, log_delta, start)
+        yield start
+
+    def _by_engine(self, engine: Engine, saddle: Saddle, log_delta: float) -> Solved:
         """Build the engine at the saddle, solve, and build again where it turned out to lie elsewhere."""
         best: Solved | None = None
         for _ in range(3):
@@ -329,77 +384,36 @@ class PairComposition:
             best = (again, curve) if best is None or again.width < best[0].width else best
             found = best[0]
             well_placed = abs(found.estimate - saddle.epsilon) <= 0.25 * saddle.deviation
-            good = _ENOUGH["two scales"] if engine is _two_scales else _GOOD_WIDTH
+            good = _FAIR_WIDTH if engine is contour.draw_windowed else _GOOD_WIDTH
             if well_placed or found.width <= good * found.upper < math.inf:
                 break
             saddle = saddle_for_epsilon(self._plan, found.estimate)
         assert best is not None
-        if into is not None:
-            into.append(best[0])
         return best
 
-    def _with_rare(self, engine: Engine, log_delta: float, into: Found | None = None) -> Solved:
-        guess = self._rare_guess(log_delta)
-        if engine is _grid and guess > _MOST_RARE_ON_GRID:
-            raise CannotCertifyError("a grid does as well without the rare event")
-        best: Solved | None = None
+    def _with_rare(self, log_delta: float) -> Solved:
+        """Set a rare event apart, ever closer to the epsilon expected, and draw a contour of the rest."""
+        guess, best = self._rare_guess(log_delta), None
         for margin in (1.3, 1.05, 1.01, 1.001):
             split = rare.cut(self.parts, self._plan, margin * guess, log_delta)
-            saddle = saddle_for_epsilon(split.plan, guess)
             try:
-                curve = rare.RareSplit(engine(split.parts, split.plan, saddle), split.rare)
+                line = contour.draw(split.parts, split.plan, saddle_for_epsilon(split.plan, guess))
+                curve = rare.RareSplit(line, split.rare)
                 again = crossing(curve, log_delta, guess, 0.1 * guess)
             except ArithmeticError:
                 if best is None:
                     raise
-                return best
+                break
             before = math.inf if best is None else best[0].width
-            best = (again, curve) if best is None or again.width < before else best
+            best = (again, curve) if best is None or not again.width > before else best
             now = best[0].width
-            enough = _ENOUGH["two scales"] if engine is _two_scales else _FAIR_WIDTH
-            enough = 1e-4 if engine is _grid else enough  # a grid is as fine as it can be
-            if now <= enough * best[0].upper < math.inf or (math.isfinite(before) and now > 0.5 * before):
+            if now <= _FAIR_WIDTH * best[0].upper < math.inf or (
+                math.isfinite(before) and now > 0.5 * before
+            ):
                 break
             guess = best[0].estimate
         assert best is not None
-        if into is not None and best[0].width <= 1e-3 * best[0].upper < math.inf:
-            into.append(best[0])
         return best
-
-    def _with_jump(self, log_delta: float, into: Found) -> Solved:
-        """Split by the number of jumps where epsilon is expected: coarsely first, then where it was found."""
-        guess, least = jump.planned(self._plan, log_delta, self._rare_guess(log_delta))
-        with suppress(ArithmeticError):
-            if least:  # no jump decides, and all of them may be bounded
-                line = jump.without_jump(self.parts, self._plan, guess, log_delta)
-                again = crossing(line, log_delta, guess, 0.1 * guess)
-                if again.width <= _ENOUGH["one jump"] * again.upper < math.inf:
-                    into.append(again)
-                    return again, line
-        best: Solved | None = None
-        curve: Curve
-        with suppress(ArithmeticError):
-            for turn in range(2):
-                curve = jump.build(self.parts, self._plan, guess, _FAIR_WIDTH, least=least, drawn=True)
-                found = crossing(curve, log_delta, guess, 0.1 * guess, 1e-5 if turn == 0 else 1e-9)
-                best, guess = (found, curve), found.estimate
-                if found.width <= _ENOUGH["one jump"] * found.upper or not found.width <= 1e-3 * found.upper:
-                    break
-        if best is not None and best[0].width <= _ENOUGH["one jump"] * best[0].upper < math.inf:
-            into.append(best[0])
-            return best
-        # where no jump decides, the plan is good, and the bulk of very many releases needs a fine grid
-        for most_points in (2**17, jump.MOST_POINTS) if least else (2**12, 2**12, jump.MOST_POINTS):
-            curve = jump.build(self.parts, self._plan, guess, _FAIR_WIDTH, most_points, least)
-            found = crossing(curve, log_delta, guess, 0.1 * guess, 1e-5 if most_points < 2**18 else 1e-9)
-            if found.width <= _FAIR_WIDTH * found.upper < math.inf:
-                break
-            guess = found.estimate
-        if best is not None and best[0].width < found.width:
-            found, curve = best
-        if len(self.parts) == 1 or found.width <= 1e-3 * found.upper < math.inf:
-            into.append(found)
-        return found, curve
 
     def _rare_guess(self, log_delta: float) -> float:
         if log_delta not in self._rare_guesses:
@@ -430,30 +444,15 @@ class PairComposition:
         yield "contour", partial(contour.draw, self.parts, self._plan, saddle)
         if self._may_be_rare:
             yield "contour with rare event", partial(self._rare_curve, contour.draw, epsilon)
-            if several <= jump.MOST_KINDS:
-                yield "one jump", partial(self._jump_curve, max(epsilon, 1e-14))
-            if several <= _MOST_ON_GRID:
-                yield "two scales", partial(_two_scales, self.parts, self._plan, saddle)
-                yield "two scales", partial(self._rare_curve, _two_scales, epsilon)
-            if several <= _FEW and epsilon < _MOST_RARE_ON_GRID:
-                yield "lattice with rare event", partial(self._rare_curve, _grid, epsilon)
-        if several <= _MOST_ON_GRID:
-            yield "lattice", partial(_grid, self.parts, self._plan, saddle)
+        yield "windowed contour", partial(contour.draw_windowed, self.parts, self._plan, saddle)
+        if several <= _MOST_SPLIT:
+            if self._may_be_rare:
+                yield "jumps with rare event", partial(self._rare_curve, _jumps, epsilon)
+            yield "jumps", partial(jumps.draw, self.parts, max(epsilon, 1e-14))
         if several <= _MOST_RARE:
             yield "contour", partial(_patient, self.parts, self._plan, saddle)
-
-    def _jump_curve(self, epsilon: float) -> Curve:
-        """Without jumps where none of them matters, else split by their number."""
-        with suppress(ArithmeticError):
-            log_delta = saddle_for_epsilon(self._plan.below(jump.HIGH * epsilon), epsilon).log_delta
-            curve = jump.without_jump(self.parts, self._plan, epsilon, log_delta)
-            if curve.log_delta(epsilon).ledger.truncation <= 1e-5:
-                return curve
-        with suppress(ArithmeticError):
-            split = jump.build(self.parts, self._plan, epsilon, _FAIR_WIDTH, drawn=True)
-            if split.log_delta(epsilon).ledger.discretization <= 1e-3:
-                return split
-        return jump.build(self.parts, self._plan, epsilon, _FAIR_WIDTH)
+        if several <= _MOST_ON_GRID:
+            yield "lattice", partial(_grid, self.parts, self._plan, saddle)
 
     def _rare_curve(self, engine: Engine, epsilon: float) -> Curve:
         """Split off for the delta of the plan, which a rare event makes too large, then for the one found."""
@@ -482,8 +481,8 @@ def _grid(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Curve:
     return lattice.build(parts, plan, saddle, width * max(saddle.theta * saddle.epsilon, 1e-2))
 
 
-def _two_scales(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Curve:
-    return two_scales.build(parts, plan, saddle, 2e-6 * max(saddle.theta * saddle.epsilon, 1e-2))
+def _jumps(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Curve:
+    return jumps.draw(parts, saddle.epsilon)
 
 
 def _patient(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Curve:

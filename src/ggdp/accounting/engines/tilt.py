@@ -124,6 +124,10 @@ class TiltPlan:
             inside = peak + np.log(np.add.reduceat(term, self.starts))
             return np.asarray(np.logaddexp(inside, self.far.at(theta)[0]))
 
+    def cumulant(self, theta: float) -> float:
+        """K(theta) of the whole composition."""
+        return float(self.times @ self.log_phis(theta))
+
     def log_moduli(self, theta: float, omega: float) -> Array:
         """log |phi(theta + i omega)| / phi(theta) of each part."""
         with np.errstate(over="ignore"):

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One large loss beside a bulk: split by the number of jumps, against mpmath and the other engines."""
+"""Compositions split by the number of large losses, against mpmath and the other engines."""
 
 import math
+from dataclasses import replace
 
 import mpmath as mp
 import numpy as np
@@ -9,11 +10,12 @@ import pytest
 
 from ggdp import AdditiveNoise, Adjacency, Composed, GeneralizedGaussian, PoissonSampled
 from ggdp.accounting import account, delta, epsilon
-from ggdp.accounting.engines import bulk, contour, jump, rare
+from ggdp.accounting.engines import contour, jumps, rare
 from ggdp.accounting.engines.curve import crossing
-from ggdp.accounting.engines.tilt import TiltPlan, saddle_for_epsilon, saddle_for_log_delta
+from ggdp.accounting.engines.tilt import TiltPlan, saddle_for_epsilon
 from ggdp.errors import CannotCertifyError
 from ggdp.privacy_loss.hockey_stick import thresholds
+from ggdp.privacy_loss.quadrature import certified_nodes
 from ggdp.privacy_loss.shift_pair import ShiftPair
 
 
@@ -87,79 +89,104 @@ TWICE = [  # pair, epsilon
 
 @pytest.mark.parametrize(("pair", "asked"), TWICE)
 def test_two_releases_hold_the_integral_over_one(pair, asked):
-    parts = ((pair, 2),)
-    found = jump.build(parts, TiltPlan.of(parts), asked, 1e-8).log_delta(asked)
+    found = jumps.draw(((pair, 2),), asked).log_delta(asked)
     with mp.workdps(18):
         one = _Exact(pair)
         exact = float(mp.log(one.delta_of_two(one, asked)))
     slip = 1e-13 * abs(exact)
     assert found.lower - slip <= exact <= found.upper + slip
-    assert found.upper - found.lower <= 1e-5
+    assert found.upper - found.lower <= 1e-4
 
 
 def test_releases_of_two_kinds_hold_the_integrals_over_either():
     """Both may jump, one of them far more likely than the other."""
     one, other, asked = ShiftPair(2.75, 0.137, 0.0, 3.1e-4), ShiftPair(4.21, 0.12, 0.0, 2e-3), 0.6
-    parts = ((one, 1), (other, 1))
-    found = jump.build(parts, TiltPlan.of(parts), asked, 1e-8).log_delta(asked)
+    found = jumps.draw(((one, 1), (other, 1)), asked).log_delta(asked)
     with mp.workdps(18):
         exact = float(mp.log(_Exact(one).delta_of_two(_Exact(other), asked)))
     slip = 1e-13 * abs(exact)
     assert found.lower - slip <= exact <= found.upper + slip
-    assert found.upper - found.lower <= 1e-5
+    assert found.upper - found.lower <= 1e-4
 
 
-def test_jumps_of_two_kinds_beside_a_bulk_meet_the_contour_with_a_rare_event():
-    """Of the first kind a jump decides; the second one is next to all of the bulk, and has none."""
-    parts = ((ShiftPair(2.0, 0.7, 0.0, 1e-5), 40), (ShiftPair(1.5, 0.01, 0.0, 0.05), 5000))
-    parts, target = (*parts, (ShiftPair(3.0, 0.3, 0.0, 1e-4), 20)), math.log(1e-25)
+def _with_rare_event(parts, target):
+    """epsilon by a long contour beside a rare event."""
     plan = TiltPlan.of(parts)
     guess = rare.planned_epsilon(parts, plan, target)
     split = rare.cut(parts, plan, 1.3 * guess, target)
     line = contour.draw(split.parts, split.plan, saddle_for_epsilon(split.plan, guess), effort=20.0)
-    other = crossing(rare.RareSplit(line, split.rare), target, guess, 0.1 * guess)
-    curve = jump.build(parts, plan, other.estimate, 1e-5, 2**17)
-    found = crossing(curve, target, other.estimate, 0.1 * guess, resolution=1e-7)
-    assert found.upper - found.lower <= 1e-3 * found.upper
-    assert other.lower <= found.upper
-    assert found.lower <= other.upper
+    return crossing(rare.RareSplit(line, split.rare), target, guess, 0.1 * guess)
 
 
 @pytest.mark.parametrize(
-    ("pair", "times", "asked"),
+    ("parts", "asked"),
     [
-        (ShiftPair(2.0, 0.7, 0.0, 1e-3), 2000, 1e-30),
-        (ShiftPair(3.0, 0.3, -0.3, 1e-3), 300, 1e-25),
-        (ShiftPair(1.5, 0.9, 0.0, 1e-4), 100, 1e-20),
+        (((ShiftPair(2.0, 0.7, 0.0, 1e-3), 2000),), 1e-30),
+        (((ShiftPair(3.0, 0.3, -0.3, 1e-3), 300),), 1e-25),
+        (((ShiftPair(1.5, 0.9, 0.0, 1e-4), 100),), 1e-20),
+        (  # of the first kind a jump decides; the second one is next to all of the bulk
+            (
+                (ShiftPair(2.0, 0.7, 0.0, 1e-5), 40),
+                (ShiftPair(1.5, 0.01, 0.0, 0.05), 5000),
+                (ShiftPair(3.0, 0.3, 0.0, 1e-4), 20),
+            ),
+            1e-25,
+        ),
     ],
 )
-def test_one_jump_and_the_contour_with_a_rare_event_meet(pair, times, asked):
-    parts, target = ((pair, times),), math.log(asked)
-    plan = TiltPlan.of(parts)
-    guess = rare.planned_epsilon(parts, plan, target)
-    split = rare.cut(parts, plan, 1.3 * guess, target)
-    line = contour.draw(split.parts, split.plan, saddle_for_epsilon(split.plan, guess), effort=20.0)
-    other = crossing(rare.RareSplit(line, split.rare), target, guess, 0.1 * guess)
-    found = crossing(jump.build(parts, plan, other.estimate, 1e-6), target, other.estimate, 0.1 * guess)
+def test_a_split_by_jumps_and_a_contour_with_a_rare_event_meet(parts, asked):
+    target = math.log(asked)
+    other = _with_rare_event(parts, target)
+    found = crossing(jumps.draw(parts, other.estimate), target, other.estimate, 0.1 * other.estimate)
     assert found.upper - found.lower <= 1e-5 * found.upper
     assert other.lower <= found.upper
     assert found.lower <= other.upper
 
 
-def test_several_jumps_that_matter_are_refused():
-    """A loss of epsilon / 3 is not rare here: no cut leaves two jumps out."""
-    parts = ((ShiftPair(2.0, 0.7, 0.0, 0.05), 500),)
+def test_where_many_jumps_matter_the_split_is_refused():
+    """Losses of epsilon / 7 are as likely as not, so that no number of jumps is left out."""
     with pytest.raises(CannotCertifyError):
-        jump.build(parts, TiltPlan.of(parts), 2.0, 1e-6)
+        jumps.draw(((ShiftPair(2.0, 0.7, 0.0, 0.5), 500),), 2.0)
 
 
-def test_chords_between_values_are_off_by_no_more_than_they_say():
-    one = bulk.Jump.beyond_loss(ShiftPair(3.0, 0.2, 0.0, 1e-4), 0.05)
-    t = np.linspace(1.0, -0.2, 3 * bulk._MOST_EXACT)
-    joined, exact = bulk._joined(one, t), one.delta(t)
-    off = np.abs(joined.value - exact.value)
-    assert np.all(off <= joined.error + exact.error)
-    assert np.max(off / exact.value) > 1e-12  # so that there is something to be charged
+@pytest.mark.parametrize(("place", "tilt"), [(2.0, 3.0), (5.0, 8.0)])
+def test_a_release_without_its_jumps_and_the_jumps_alone_have_its_moments(place, tilt):
+    """Beyond the cut and up to it, each against a plain sum, with a plan that is far off."""
+    pair = ShiftPair(beta=3.0, up=0.4, down=-0.4, rate=1e-3)
+    noise = np.linspace(-8.0, 12.0, 4_000_001)
+    density = np.exp(pair.log_mixture(noise, pair.up) - np.abs(noise) ** pair.beta - pair.log_normalizer)
+    terms = density * np.exp(tilt * pair.loss(noise))
+    for part, kept in (
+        (replace(pair, cut=place), noise <= place),
+        (replace(pair, floor=place), noise >= place),
+    ):
+        truth = math.log(np.trapezoid(terms[kept], noise[kept]))
+        for rough in (truth, truth + 3.0):
+            nodes = certified_nodes(part, (tilt,), 50.0, (rough,))
+            assert nodes.log_phi[0] == pytest.approx(truth, abs=1e-5)
+            assert nodes.quadrature[0] < 1e-12
+
+
+def test_what_more_jumps_may_add_covers_them():
+    """A bound on all jumps but none lies above the term of one, which decides, and not far above."""
+    pair, asked = ShiftPair(2.0, 0.7, 0.0, 1e-3), 4.8
+    split = jumps._Split.at(((pair, 2000),), 0.4 * asked)
+    saddle = split.saddle(1, asked)
+    one = split.line(1, saddle, 10.0, 1.0).delta(asked)
+    bound, tilt, factor = split.many(0, asked)
+    certified = split.certified_many(0, tilt, factor) - tilt * asked
+    assert one.base + math.log(one.low) <= certified <= one.base + math.log(one.high) + 8.0
+    assert certified == pytest.approx(bound, abs=0.1)
+
+
+def test_the_coefficients_of_a_product_are_those_of_its_binomials():
+    """(1/2 + z/4)^3 (1/4 + z/2): all terms by hand."""
+    found = jumps._Polynomial.one(1, 2)
+    none, full = np.zeros(1), np.full(1, 0.1)
+    found = found.times(np.full(1, 0.5 + 0j), none, np.full(1, 0.25 + 0j), none, 3)
+    found = found.times(np.full(1, 0.25 + 0j), full, np.full(1, 0.5 + 0j), none, 1)
+    assert found.value[:, 0].real == pytest.approx([1 / 32, 7 / 64, 15 / 128])
+    assert found.larger[:, 0] - found.size[:, 0] == pytest.approx([0.1 / 8, 0.1 * 3 / 16, 0.1 * 3 / 32])
 
 
 def _composed(beta, multiplier, rate, times):
@@ -217,40 +244,11 @@ def test_few_releases_of_bounded_loss_cost_their_sum_at_tiny_deltas(setting, ask
     assert found.upper - found.lower <= 1e-9 * found.upper
 
 
-@pytest.mark.parametrize(
-    ("parts", "asked"),
-    [
-        (((ShiftPair(2.0, 0.3, 0.0, 0.02), 2000),), 1e-12),
-        (((ShiftPair(3.0, 0.2, -0.2, 0.01), 3000), (ShiftPair(1.5, 0.05, 0.0, 0.1), 500)), 1e-9),
-    ],
-)
-def test_bounding_all_jumps_meets_the_contour_of_whole_losses(parts, asked):
-    """No jump decides: the bulks alone are D_0, and what jumps may add is charged."""
-    plan, target = TiltPlan.of(parts), math.log(asked)
-    saddle = saddle_for_log_delta(plan, target)
-    whole = crossing(contour.draw(parts, plan, saddle), target, saddle.epsilon, saddle.deviation)
-    bounded = crossing(jump.without_jump(parts, plan, saddle.epsilon, target), target, saddle.epsilon, 0.1)
-    assert bounded.upper - bounded.lower <= 1e-5 * bounded.upper
-    assert bounded.lower <= whole.upper
-    assert whole.lower <= bounded.upper
-
-
-def test_what_jumps_may_add_covers_one_jump_that_decides():
-    """Bounding it makes the interval wide, and it still holds what splitting by jumps finds."""
-    parts, asked = ((ShiftPair(2.0, 0.7, 0.0, 1e-3), 2000),), 4.8
-    plan = TiltPlan.of(parts)
-    split = jump.build(parts, plan, asked, 1e-6).log_delta(asked)
-    bounded = jump.without_jump(parts, plan, asked, split.estimate).log_delta(asked)
-    assert bounded.lower < split.lower - 1.0
-    assert split.upper <= bounded.upper <= split.upper + 10.0
-
-
 def test_equal_releases_cost_the_same_however_they_are_listed():
-    """Five kinds that are one: each has its own transform, and their jumps add up."""
+    """Five kinds that are one: the coefficients of all add up to those of one."""
     pair, asked = ShiftPair(2.0, 0.7, 0.0, 1e-4), 6.0
-    together = jump.build(((pair, 15),), TiltPlan.of(((pair, 15),)), asked, 1e-6).log_delta(asked)
-    parts = tuple((pair, times) for times in (1, 2, 3, 4, 5))
-    apart = jump.build(parts, TiltPlan.of(parts), asked, 1e-6, 2**17).log_delta(asked)
+    together = jumps.draw(((pair, 15),), asked).log_delta(asked)
+    apart = jumps.draw(tuple((pair, times) for times in (1, 2, 3, 4, 5)), asked).log_delta(asked)
     assert apart.upper - apart.lower <= 1e-3
     assert apart.lower <= together.upper
     assert together.lower <= apart.upper
@@ -263,3 +261,38 @@ def test_a_bulk_that_decides_beside_rare_large_losses_is_answered_to_five_digits
     assert 0.0 < found.upper - found.lower <= 1e-5 * found.upper
     assert delta(mechanism, epsilon=found.upper, adjacency=Adjacency.REMOVE).lower <= 1.3e-73 * (1.0 + 1e-12)
     assert delta(mechanism, epsilon=found.lower, adjacency=Adjacency.REMOVE).upper >= 1.3e-73 * (1.0 - 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("parts", "asked", "adjacency"),
+    [
+        (((8.1, 6.29, 2.6e-3, 300),), 1e-50, Adjacency.REMOVE),  # several rare losses together
+        (
+            ((1.0, 709.8, 0.0503, 191), (1.0, 611.3, 0.0377, 191)),
+            2.1e-90,
+            Adjacency.ADD,
+        ),  # atoms of two kinds
+        (((2.0, 2.06, 2.6e-7, 1049), (2.0, 3.12, 2.7e-7, 1049)), 5e-45, Adjacency.REPLACE),
+        (((13.38, 11.4, 2.87e-5, 1534242),), 1.6e-24, Adjacency.REMOVE),  # between two jumps and three
+        (((25.8, 480.6, 1.02e-7, 2),), 3.7e-75, Adjacency.REPLACE),  # both releases must jump
+    ],
+)
+def test_what_was_wide_is_answered_to_five_digits_in_both_forms(parts, asked, adjacency):
+    steps = [
+        (PoissonSampled(AdditiveNoise(GeneralizedGaussian(beta, math.sqrt(2.0) * multiplier)), rate), times)
+        for beta, multiplier, rate, times in parts
+    ]
+    mechanism = Composed(steps)
+    found = epsilon(mechanism, delta=asked, adjacency=adjacency)
+    assert 0.0 < found.upper - found.lower <= 1e-5 * found.upper
+    assert delta(mechanism, epsilon=found.upper, adjacency=adjacency).lower <= asked * (1.0 + 1e-12)
+    assert delta(mechanism, epsilon=found.lower, adjacency=adjacency).upper >= asked * (1.0 - 1e-12)
+
+
+def test_next_to_the_largest_loss_a_very_strong_tilt_costs_no_digits():
+    step = PoissonSampled(AdditiveNoise(GeneralizedGaussian(beta=1.0, scale=28.2)), 0.06)
+    mechanism = Composed(step, times=5)
+    found = epsilon(mechanism, delta=1.2e-15, adjacency=Adjacency.REMOVE)
+    assert found.lower > 0.0
+    assert delta(mechanism, epsilon=found.lower, adjacency=Adjacency.REMOVE).upper >= 1.2e-15
+    assert delta(mechanism, epsilon=found.upper, adjacency=Adjacency.REMOVE).lower <= 1.2e-15

@@ -1,0 +1,480 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Contours, one for each number of large losses.
+
+Cut the noise of every release where its loss exceeds a number c. Below lies the bulk B, beyond it the jump J:
+the same two laws, restricted to either side. Multiplied out, delta of a composition is a sum over the number
+of jumps,
+
+    delta(eps) = D_0 + D_1 + D_2 + ...,
+
+exactly, with no term negative. A tilt that suits one of the terms does not suit the next: the law of the sum,
+tilted to eps, has a hump for every number of jumps, and where eps lies in a valley between two of them, a
+contour of the whole loses as many digits as the valley is deep. D_k alone has one hump. With phi_B and phi_J
+the moment generating functions of the bulks and of the jumps, that of D_k is the coefficient of z^k in
+
+    product over the kinds of release of (phi_B(s) + z phi_J(s))^times,
+
+a polynomial at every point of the line. It is drawn at a tilt of its own and ends in a window
+(`engines.contour`). It errs by no more than the difference of the polynomial with |phi| + error in place of
+phi and that with |phi|.
+
+More than k jumps add, for every theta > 0 and z >= 1, at most
+
+    z^-(k+1) * product of (phi_B(theta) + z phi_J(theta))^times * e^(-theta eps) * sup (1 - e^-x) e^(-theta x)
+
+over x > 0: Chernoff's inequality, and z^j >= z^(k+1) for every j > k.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ggdp.accounting.bounds import ErrorLedger
+from ggdp.accounting.engines.characteristic import of_nodes
+from ggdp.accounting.engines.contour import Line, Window, period, windowed_points
+from ggdp.accounting.engines.curve import CLOCK, LogDelta
+from ggdp.accounting.engines.moments import log_chernoff_constant
+from ggdp.accounting.engines.tilt import Parts, Saddle, TiltPlan
+from ggdp.errors import CannotCertifyError
+from ggdp.numerics import UNIT_ROUNDOFF, Array
+from ggdp.privacy_loss.hockey_stick import thresholds
+from ggdp.privacy_loss.quadrature import Nodes, certified_nodes_of_all
+
+_FRACTIONS = (0.4, 0.25, 0.6, 0.15)  # of epsilon at which jumps begin, in the order in which they are tried
+_MOST_JUMPS = 6
+_NEGLIGIBLE = 2e-7  # what more jumps may add, relative to delta times its steepness
+_LEAST_STEEP = 0.02
+_MOST_PANELS = 60_000  # of all kinds
+_CHERNOFF_TILTS = np.geomspace(0.05, 500.0, 30)  # times 1 / epsilon
+_FACTORS = np.linspace(-3.0, 2.0, 11)  # log z, beside the log of how many jumps are one too many
+_LITTLE = 30.0  # log of how much smaller than delta a term is that is only bounded
+_TILTS = math.log(1e-3), math.log(1e4)  # times 1 / epsilon, between which saddles are sought
+_MOST_TURNS, _FURTHEST = 10, 2.0  # steps of a search for epsilon, and how far one goes in its logarithm
+_CLOSE = 0.02  # to the best tilt, in its logarithm
+_LARGE = 700.0  # exponent of the largest factor taken
+
+Complex = NDArray[np.complex128]
+Numbers = TypeVar("Numbers", Array, NDArray[np.complex128])
+
+
+@dataclass(frozen=True)
+class Jumps:
+    """delta of a composition, from a line for each number of jumps.
+
+    Attributes:
+        lines: that of no jump, or of one, and so on.
+        begins: an epsilon from which those of fewer jumps are zero.
+        bounds: for each a, b and c, what is left out is at most e^(a - b eps), and about e^(c - b eps).
+    """
+
+    lines: Sequence[Line]
+    begins: float
+    bounds: Sequence[tuple[float, float, float]]
+
+    def log_delta(self, epsilon: float) -> LogDelta:
+        """Certified log delta at epsilon."""
+        if epsilon < self.begins:
+            raise CannotCertifyError("epsilon lies below what fewer jumps add up to")
+        terms = [line.delta(epsilon) for line in self.lines]
+        base = max(term.base + math.log(max(term.value, 1e-300)) for term in terms)
+        # each base, K(theta) - theta eps, is a difference of possibly large numbers
+        doubt = max(abs(line.log_phi) + line.theta * abs(epsilon) + abs(base) + 4.0 for line in self.lines)
+        doubt *= 8.0 * UNIT_ROUNDOFF
+        scales = [math.exp(min(term.base - base, _LARGE)) for term in terms]
+
+        def total(each: Sequence[float]) -> float:
+            return math.fsum(scale * one for scale, one in zip(scales, each, strict=True))
+
+        more = math.fsum(math.exp(min(a - b * epsilon - base, _LARGE)) for a, b, _ in self.bounds) * (
+            1.0 + 1e-9
+        )
+        rest = [(math.exp(min(c - b * epsilon - base, _LARGE)), b) for _, b, c in self.bounds]
+        about = math.fsum(one for one, _ in rest)
+        value = total([term.value for term in terms]) + about
+        low = total([max(term.low, 0.0) for term in terms])
+        high = total([max(term.high, 0.0) for term in terms]) + more
+        if not value > 0.0:
+            raise CannotCertifyError("the contours are too far from their saddles")
+        return LogDelta(
+            lower=base + math.log(low) - doubt if low > 0.0 else -math.inf,
+            estimate=base + math.log(min(value, high)),
+            upper=base + math.log(high) + doubt,
+            slope=(total([term.slope for term in terms]) - math.fsum(one * b for one, b in rest)) / value,
+            ledger=ErrorLedger(
+                truncation=(more + total([term.truncation for term in terms])) / value,
+                aliasing=total([term.aliasing for term in terms]) / value,
+                quadrature=0.0,
+                roundoff=total([term.roundoff for term in terms]) / value + doubt,
+            ),
+        )
+
+
+def draw(parts: Parts, epsilon: float, spare: float = 1.0) -> Jumps:
+    """Draw a line for every number of jumps that matters at epsilon.
+
+    Args:
+        parts: the composition.
+        epsilon: where questions will be asked.
+        spare: how many times wider than usual the answer may be.
+
+    Raises:
+        CannotCertifyError: no loss is large enough, too many jumps matter, or a line cannot be drawn.
+    """
+    found = _planned(parts, epsilon)
+    split, lines = found.split, []
+    bounds = [(split.certified_many(*found.more), found.more[1], -math.inf)]
+    for turn, one in enumerate(found.saddles, found.fewest):
+        if one.log_delta < found.log_delta - _LITTLE:
+            log_one = split.certified_one(turn, one.theta)
+            bounds.append((log_one, one.theta, one.log_delta + one.theta * epsilon))
+        else:
+            rarity = spare * math.exp(min(found.log_delta - one.log_delta, _LARGE))
+            lines.append(split.line(turn, one, found.steepness, rarity))
+    return Jumps(lines, split.largest_bulk if found.fewest else 0.0, bounds)
+
+
+def planned_epsilon(parts: Parts, log_delta: float, start: float) -> float:
+    """A rough epsilon at log delta, from one that may be far off.
+
+    Raises:
+        CannotCertifyError: jumps cannot be told from other losses there.
+    """
+    low, high, point = -math.inf, math.inf, math.log(start)
+    for _ in range(_MOST_TURNS):
+        CLOCK.check()
+        found = _planned(parts, math.exp(point))
+        gap = found.log_delta - log_delta
+        low, high = (point, high) if gap > 0.0 else (low, point)
+        step = max(-_FURTHEST, min(gap / found.steepness, _FURTHEST))
+        if abs(step) < _CLOSE:
+            break
+        point = point + step if low < point + step < high else 0.5 * (low + high)
+    return math.exp(point)
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """How a composition is split at an epsilon, roughly.
+
+    Attributes:
+        saddles: where each line crosses the real axis, from that of the fewest jumps on.
+        fewest: their number.
+        log_delta: log of the sum.
+        steepness: -d log(delta) / d log(eps).
+        more: the number of jumps beyond which they are bounded, the tilt and log z of that bound.
+    """
+
+    split: "_Split"
+    saddles: list[Saddle]
+    fewest: int
+    log_delta: float
+    steepness: float
+    more: tuple[int, float, float]
+
+
+def _planned(parts: Parts, epsilon: float) -> _Planned:
+    for fraction in _FRACTIONS if epsilon > 0.0 else ():
+        CLOCK.check()
+        split = _Split.at(parts, fraction * epsilon)
+        if not split.which:
+            continue
+        fewest = 1 if split.largest_bulk < epsilon else 0
+        saddles: list[Saddle] = []
+        for count in range(fewest, _MOST_JUMPS + 1):
+            saddles.append(split.saddle(count, epsilon))
+            log_deltas = np.array([one.log_delta for one in saddles])
+            log_delta = float(np.logaddexp.reduce(log_deltas))
+            steepness = epsilon * float(np.exp(log_deltas - log_delta) @ [one.theta for one in saddles])
+            log_many, tilt, factor = split.many(count, epsilon)
+            if log_many <= log_delta + math.log(_NEGLIGIBLE * max(steepness, _LEAST_STEEP)):
+                return _Planned(split, saddles, fewest, log_delta, steepness, (count, tilt, factor))
+    raise CannotCertifyError("no loss is a jump, or more jumps matter than are told apart")
+
+
+@dataclass(frozen=True)
+class _Split:
+    """A composition cut in two: its bulks, the jumps of those kinds that have any, and rough plans of both.
+
+    Attributes:
+        which: the places of the kinds with jumps.
+    """
+
+    bulks: Parts
+    jumps: Parts
+    which: list[int]
+    plan: TiltPlan
+    jump_plan: TiltPlan | None
+
+    @staticmethod
+    def at(parts: Parts, loss: float) -> "_Split":
+        """Jumps are losses above the one given."""
+        bulks, jumps, which = [], [], []
+        for index, (pair, times) in enumerate(parts):
+            place = float(thresholds(pair.whole, np.array([loss]))[0][0])
+            if math.isfinite(place) and place < pair.cut and pair.supremum > loss * (1.0 + 1e-9):
+                bulks.append((replace(pair, cut=place), times))
+                jumps.append((replace(pair, floor=place), times))
+                which.append(index)
+            else:
+                bulks.append((pair, times))
+        jump_plan = TiltPlan.of(tuple(jumps)) if jumps else None
+        return _Split(tuple(bulks), tuple(jumps), which, TiltPlan.of(tuple(bulks)), jump_plan)
+
+    @cached_property
+    def largest_bulk(self) -> float:
+        """No less than the sum of all losses without a jump."""
+        return math.fsum(times * pair.supremum for pair, times in self.bulks) * (1.0 + 1e-12)
+
+    @property
+    def _all(self) -> int:
+        """The releases that may be jumps."""
+        return sum(times for _, times in self.jumps)
+
+    # --- plans
+
+    def planned(self, theta: float, most: int) -> Array:
+        """log of the coefficients of 1, z, ... z^most at a tilt, roughly."""
+        assert self.jump_plan is not None
+        return self._log_coefficients(self.plan.log_phis(theta), self.jump_plan.log_phis(theta), most)
+
+    def _log_coefficients(self, log_bulks: Array, log_jumps: Array, most: int) -> Array:
+        times = self.plan.times[self.which]
+        log_each = log_jumps - log_bulks[self.which] + np.log(times)
+        log_mean = float(np.logaddexp.reduce(log_each))
+        found = np.eye(1, most + 1)[0]
+        for count, log_one in zip(times, log_each, strict=True):
+            each = _power(np.ones(()), np.array(math.exp(log_one - log_mean) / count), int(count), most)
+            found = _multiplied(found, each)
+        with np.errstate(divide="ignore"):
+            logs = np.log(found)
+        return np.asarray(float(self.plan.times @ log_bulks) + log_mean * np.arange(most + 1) + logs)
+
+    def saddle(self, count: int, epsilon: float) -> Saddle:
+        """Where the line of so many jumps crosses the real axis."""
+
+        def exponent(log_theta: float) -> float:
+            theta = math.exp(log_theta)
+            value = float(self.planned(theta, count)[count])
+            return value - theta * epsilon - log_theta - math.log1p(theta)
+
+        best, apart = _lowest(exponent, *(end - math.log(epsilon) for end in _TILTS)), 0.03
+        theta = math.exp(best)
+        down, here, up = (exponent(best + side * apart) for side in (-1.0, 0.0, 1.0))
+        # at its lowest point the second derivative by log theta is theta^2 times that by theta
+        bend = max((up - 2.0 * here + down) / apart**2, 0.1) / theta**2
+        if not math.isfinite(here):
+            raise CannotCertifyError("so many jumps cannot be planned")
+        return Saddle(theta, epsilon, here - 0.5 * math.log(2.0 * math.pi * bend), math.sqrt(bend))
+
+    def many(self, count: int, epsilon: float) -> tuple[float, float, float]:
+        """log of the bound on more jumps, roughly, and the tilt and log z where it is least."""
+        assert self.jump_plan is not None
+        if count >= self._all:
+            return -math.inf, 1.0, 0.0
+        best = (math.inf, 1.0, 0.0)
+        times = self.plan.times[self.which]
+        for tilt in (_CHERNOFF_TILTS / epsilon).tolist():
+            log_bulks = self.plan.log_phis(tilt)
+            log_ratio = self.jump_plan.log_phis(tilt) - log_bulks[self.which]
+            log_expected = float(np.logaddexp.reduce(np.log(times) + log_ratio))
+            factors = np.maximum(_FACTORS + math.log(count + 1.0) - log_expected, 0.0)
+            bounds = times @ np.logaddexp(0.0, log_ratio[:, None] + factors) - (count + 1) * factors
+            place = int(np.argmin(bounds))
+            bound = float(self.plan.times @ log_bulks + bounds[place]) - tilt * epsilon
+            best = min(best, (bound + log_chernoff_constant(tilt), tilt, float(factors[place])))
+        return best
+
+    # --- what is certified
+
+    def nodes(self, tilts: tuple[float, ...], omega: float, jumps: bool) -> tuple[list[Nodes], list[Nodes]]:
+        """Quadrature of all bulks and, if they are asked for, of all jumps."""
+        found: list[list[Nodes]] = []
+        for parts, plan in ((self.bulks, self.plan), (self.jumps, self.jump_plan)):
+            if plan is None or (found and not jumps):
+                found.append([])
+                continue
+            found.append(
+                certified_nodes_of_all(
+                    [pair for pair, _ in parts],
+                    tilts,
+                    omega,
+                    np.stack([plan.log_phis(tilt) for tilt in tilts], axis=1),
+                    most_panels=_MOST_PANELS,
+                    most_in_all=_MOST_PANELS,
+                )
+            )
+        return found[0], found[1]
+
+    def certified_many(self, count: int, tilt: float, factor: float) -> float:
+        """No less than log of the bound on more jumps at epsilon zero."""
+        if count >= self._all:
+            return -math.inf
+        bulks, jumps = self.nodes((tilt,), 0.0, jumps=True)
+        log_jumps = dict(zip(self.which, (_raised(one, 0) for one in jumps), strict=True))
+        total = log_chernoff_constant(tilt) - (count + 1) * factor
+        size = 0.0
+        for index, (bulk, (_, times)) in enumerate(zip(bulks, self.bulks, strict=True)):
+            log_jump = log_jumps.get(index, -math.inf) + factor
+            one = times * float(np.logaddexp(_raised(bulk, 0), log_jump))
+            total, size = total + one, size + abs(one)
+        return total + 1e-9 + 1e-12 * (size + (count + 1) * factor)
+
+    def certified_one(self, count: int, tilt: float) -> float:
+        """No less than log of Chernoff's bound on the term of so many jumps at epsilon zero."""
+        upper = [np.array([_raised(one, 0) for one in some]) for some in self.nodes((tilt,), 0.0, count > 0)]
+        return self._above(upper[0], upper[1], count) + log_chernoff_constant(tilt)
+
+    def _above(self, log_bulks: Array, log_jumps: Array, count: int) -> float:
+        """No less than log of a coefficient, from no less than the logarithms of what it is made of."""
+        whole = self.plan.times @ log_bulks
+        if count:
+            whole = self._log_coefficients(log_bulks, log_jumps, count)[count]
+        return float(whole) + 1e-9 + 1e-12 * float(self.plan.times @ np.abs(log_bulks))
+
+    def line(self, count: int, saddle: Saddle, steepness: float, rarity: float) -> Line:
+        """The line of so many jumps; of a term that is less than the whole, by the `rarity`, fewer digits."""
+        CLOCK.check()
+        theta = saddle.theta
+        window, theta_2 = period(lambda tilt: float(self.planned(tilt, count)[count]), saddle)
+        step = 2.0 * math.pi / window
+        kinds = len(self.bulks) + (len(self.jumps) if count else 0)
+        points = windowed_points(theta, step, steepness, kinds, min(rarity, 1e9))
+        bulks, jumps = self.nodes((theta, theta_2), step * points, jumps=count > 0)
+        omega = np.asarray(step * np.arange(points), dtype=np.float64)
+        beside = dict(zip(self.which, jumps, strict=False))
+        expected = [
+            math.log(self.bulks[index][1]) + jump.log_phi[0] - bulks[index].log_phi[0]
+            for index, jump in beside.items()
+        ]
+        unit = (
+            float(np.logaddexp.reduce(expected)) if expected else 0.0
+        )  # log of the expected number of jumps
+        found = _Polynomial.one(points, count)
+        log_phi = mean = 0.0
+        for index, (bulk, (_, times)) in enumerate(zip(bulks, self.bulks, strict=True)):
+            CLOCK.check()
+            value, error = of_nodes(bulk, step, points)
+            error += bulk.quadrature[0]
+            with np.errstate(divide="ignore", invalid="ignore"):
+                # of the power, whose exponent is times log(value)
+                error += 4.0 * UNIT_ROUNDOFF * np.nan_to_num(np.abs(value * np.log(value)))
+            log_phi += times * bulk.log_phi[0]
+            mean += times * bulk.mean
+            if index not in beside:
+                found = found.times(value, error, None, None, times)
+                continue
+            jump = beside[index]
+            one, slip = of_nodes(jump, step, points)
+            size = math.exp(jump.log_phi[0] - bulk.log_phi[0] - unit)
+            one = size * one * np.exp(1j * omega * (jump.mean - bulk.mean))
+            slip = size * (
+                slip + jump.quadrature[0] + 4.0 * UNIT_ROUNDOFF * omega * (abs(jump.mean) + abs(bulk.mean))
+            )
+            found = found.times(value, error, one, slip, times)
+        real = float(found.size[count, 0])
+        if not real > 0.0:
+            raise CannotCertifyError("so many jumps are lost in rounding")
+        size, larger = found.size[count] / real, found.larger[count] / real
+        with np.errstate(divide="ignore"):
+            exponent = np.where(found.value[count] != 0.0, np.log(found.value[count] / real), -745.0)
+        upper = [np.array([_raised(one, 1) for one in some]) for some in (bulks, jumps)]
+        return Line(
+            theta=theta,
+            step=step,
+            s=np.asarray(theta + 1j * omega, dtype=np.complex128),
+            exponent=exponent + 1j * omega * mean,
+            excess_quadrature=np.zeros(points),
+            excess_roundoff=np.maximum(larger - size, 0.0) + _units(kinds, count) * UNIT_ROUNDOFF * larger,
+            log_phi=log_phi + count * unit + math.log(real),
+            log_truncation=-math.inf,
+            chernoff=(theta_2, self._above(upper[0], upper[1], count)),
+            window=Window.ending(omega),
+        )
+
+
+@dataclass(frozen=True)
+class _Polynomial:
+    """Coefficients of 1, z, z^2, ... at every point of a line, one row each.
+
+    Attributes:
+        value: as computed.
+        size: the same of moduli.
+        larger: the same of moduli and their errors: the value is off by no more than the difference.
+    """
+
+    value: Complex
+    size: Array
+    larger: Array
+
+    @staticmethod
+    def one(points: int, most: int) -> "_Polynomial":
+        """The polynomial 1."""
+        first = np.zeros((most + 1, points))
+        first[0] = 1.0
+        return _Polynomial(first.astype(np.complex128), first, first)
+
+    def times(
+        self, bulk: Complex, error: Array, jump: Complex | None, slip: Array | None, count: int
+    ) -> "_Polynomial":
+        """This times (bulk + z jump)^count."""
+        size = np.abs(bulk)
+        sizes = (None, None) if jump is None or slip is None else (np.abs(jump), np.abs(jump) + slip)
+        return _Polynomial(
+            _multiplied(self.value, _power(bulk, jump, count, len(self.value) - 1)),
+            _multiplied(self.size, _power(size, sizes[0], count, len(self.value) - 1)),
+            _multiplied(self.larger, _power(size + error, sizes[1], count, len(self.value) - 1)),
+        )
+
+
+def _power(bulk: Numbers, jump: Numbers | None, count: int, most: int) -> list[Numbers]:
+    """Coefficients of (bulk + z jump)^count."""
+    with np.errstate(divide="ignore", invalid="ignore", under="ignore"):
+        log_bulk = np.log(bulk)
+        found: list[Numbers] = []
+        factor = np.ones_like(bulk)
+        for turn in range(min(most if jump is not None else 0, count) + 1):
+            left = count - turn
+            found.append(np.where(bulk != 0.0, factor * np.exp(left * log_bulk), 0.0) if left else factor)
+            if jump is not None:
+                factor = factor * jump * (left / (turn + 1.0))
+    return found
+
+
+def _multiplied(one: Numbers, other: Sequence[Numbers]) -> Numbers:
+    """The product of two polynomials in z, cut off where the first one ends."""
+    found = np.zeros_like(one)
+    for turn, factor in enumerate(other):
+        found[turn:] += one[: len(one) - turn] * factor
+    return found
+
+
+def _lowest(function: Callable[[float], float], low: float, high: float) -> float:
+    """Where a function with one valley is least, by golden section; roughly."""
+    ratio = 0.5 * (math.sqrt(5.0) - 1.0)
+    inner = [high - ratio * (high - low), low + ratio * (high - low)]
+    values = [function(one) for one in inner]
+    while high - low > _CLOSE:
+        if values[0] <= values[1]:
+            high, inner[1], values[1] = inner[1], inner[0], values[0]
+            inner[0] = high - ratio * (high - low)
+            values[0] = function(inner[0])
+        else:
+            low, inner[0], values[0] = inner[0], inner[1], values[1]
+            inner[1] = low + ratio * (high - low)
+            values[1] = function(inner[1])
+    return 0.5 * (low + high)
+
+
+def _units(kinds: int, most: int) -> float:
+    """Rounding of products of so many polynomials, in units of that of their moduli."""
+    return 64.0 + kinds * (most + 32.0)
+
+
+def _raised(part: Nodes, tilt: int) -> float:
+    """No less than log phi at a tilt of the nodes."""
+    return part.log_phi[tilt] + part.quadrature[tilt] + part.roundoff[tilt]
