@@ -243,7 +243,6 @@ def test_a_guess_that_the_output_cannot_change_is_right_as_often_as_the_prior_sa
     assert found.width <= 1e-12
 
 
-
 @pytest.mark.parametrize("times", [1, 7])
 def test_gaussian_releases_have_their_own_mu(times):
     found = gdp_mu(Composed(AdditiveNoise(Gaussian(std=3.0)), times=times))

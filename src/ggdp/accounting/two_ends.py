@@ -123,20 +123,16 @@ class ChargedCost:
 
     @cached_property
     def _balance(self) -> tuple[float, float]:
-        """An epsilon at which about as much is charged as delta is, and the bound of delta there.
+        """The first epsilon, nearly, at which more is charged than delta is, and the bound of delta there.
 
         At half of this bound one of the two is too large already, whatever the epsilon.
         """
-        deltas: dict[float, float] = {}
 
-        def outweighs(epsilon: float) -> bool:
-            deltas[epsilon] = self.steps.delta(epsilon).upper
-            return deltas[epsilon] >= self._charged(epsilon)
+        def below(epsilon: float) -> bool:
+            return self.steps.delta(epsilon).upper >= self._charged(epsilon)
 
-        if not outweighs(0.0) or outweighs(MOST_EPSILON):
-            return 0.0, 1.0
-        inside, _ = halve(outweighs, 0.0, MOST_EPSILON, middle=arithmetic, halvings=_HALVINGS)
-        return inside, min(deltas[inside] + self._charged(inside), 1.0)
+        _, where = halve(below, 0.0, MOST_EPSILON, middle=arithmetic, halvings=_HALVINGS)
+        return where, self.steps.delta(where).upper + self._charged(where)
 
     def largest_loss(self) -> tuple[float, float]:
         """Bounds on the largest loss; nothing is known from above."""
