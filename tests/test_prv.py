@@ -212,6 +212,7 @@ def test_dp_sgd_costs_what_the_general_accountant_says_and_the_old_name_warns():
         old = Accountant(0.8, 5e-3, 1e-6, 1000, 0.1)
     assert old.compute_epsilon(num_compositions=700) == now
     assert RDP([prv]).compute_epsilon(1e-6, [700])[2] >= now[0]
+    assert RDP([prv], orders=np.array([2.0, 8.0])).compute_epsilon(1e-6, [700])[2] >= now[0]
     assert (
         PRVAccountant(PoissonSubsampledGaussianMechanism(0.0, 1.0), 0.1, 1e-9).compute_epsilon(1e-6)[2] == 0.0
     )

@@ -357,7 +357,8 @@ class RDP:
 
     def __init__(self, prvs: Sequence[PrivacyRandomVariable], orders: Iterable[float] | None = None) -> None:
         default = [1.0 + x / 10.0 for x in range(1, 100)] + list(range(12, 64))
-        self.orders = np.array(list(orders) if orders else default, dtype=np.float64)
+        given = [] if orders is None else list(orders)
+        self.orders = np.array(given or default, dtype=np.float64)
         self.rdps = [np.array([prv.rdp(float(order)) for order in self.orders]) for prv in prvs]
 
     def compute_epsilon(self, delta: float, num_self_compositions: Sequence[int]) -> Triple:

@@ -17,6 +17,7 @@ from ggdp import (
     Composed,
     Gaussian,
     GeneralizedGaussian,
+    OutcomeProbabilities,
     PoissonSampled,
     epsilon,
 )
@@ -37,13 +38,16 @@ def gaussian_delta(mu, epsilon):
 def calls(monkeypatch):
     """How often the engines are asked."""
     asked = []
-    real = PrivacyProfile.epsilon
 
-    def counted(profile, **others):
-        asked.append(profile)
-        return real(profile, **others)
+    def counting(real):
+        def counted(profile, **others):
+            asked.append(profile)
+            return real(profile, **others)
 
-    monkeypatch.setattr(PrivacyProfile, "epsilon", counted)
+        return counted
+
+    for name in ("epsilon", "epsilon_above"):
+        monkeypatch.setattr(PrivacyProfile, name, counting(getattr(PrivacyProfile, name)))
     return asked
 
 
@@ -355,3 +359,12 @@ class TestManyParts:
         total = Composed([(OTHER, 100), (STEP, fits)])
         assert epsilon(total, delta=1e-6).upper <= 3.0
         assert epsilon(Composed([(total, 1), (STEP, 1)]), delta=1e-6).upper > 3.0
+
+    def test_a_search_among_custom_mechanisms_takes_a_handful_of_accounts_too(self, calls):
+        ledger = Accountant(epsilon=3.0, delta=1e-6)
+        ledger.step(OutcomeProbabilities((0.52, 0.48), (0.48, 0.52)), times=20)
+        answer = OutcomeProbabilities((0.51, 0.49), (0.49, 0.51))
+        fits = ledger.remaining(answer)
+        assert 0 < len(calls) <= 7
+        after = [Composed([(ledger.mechanism, 1), (answer, count)]) for count in (fits, fits + fits // 50)]
+        assert epsilon(after[0], delta=1e-6).upper <= 3.0 < epsilon(after[1], delta=1e-6).upper

@@ -165,6 +165,16 @@ def test_a_batch_that_is_cut_often_is_refused_or_charged():
     assert found.width <= 1e-6 * found.upper
 
 
+@pytest.mark.parametrize("noise", [Gaussian(std=1.0), Laplace(scale=1.0)])
+@pytest.mark.parametrize(("largest", "at_most"), [(50, 1e-13), (300, 1e-250)])
+def test_delta_of_batches_that_may_be_cut_does_not_rise_with_epsilon(noise, largest, at_most):
+    """(1 + e^epsilon) times a probability of 1e-300 was charged, which at epsilon = 2000 is everything."""
+    profile = account(TruncatedPoisson(AdditiveNoise(noise), 0.01, largest, 1000))
+    uppers = [profile.delta(epsilon=at).upper for at in (1.0, 20.0, 60.0, 700.0, 5000.0)]
+    assert uppers == sorted(uppers, reverse=True)
+    assert uppers[-1] < at_most
+
+
 def allocation(p, q, steps, used):
     """Both laws of all outcomes of coin flips of which some, chosen at random, hold the record."""
     chosen = list(itertools.combinations(range(steps), used))

@@ -20,6 +20,7 @@ from ggdp import (
     privacy_curve,
 )
 from ggdp.accounting.profile import account
+from ggdp.privacy_loss.classical import DiscreteGaussianNoise
 
 STEP = PoissonSampled(AdditiveNoise(GeneralizedGaussian(1.5, 2.0)), rate=0.05)
 
@@ -156,6 +157,12 @@ def test_delta_just_below_the_largest_loss_is_next_to_nothing():
     second = OutcomeProbabilities((0.6, 0.4), (0.4, 0.6))
     largest = math.log(3.0) + math.log(1.5)
     assert delta(Composed([(first, 1), (second, 1)]), epsilon=largest * (1 - 1e-15)).upper < 1e-13
+
+
+def test_delta_where_epsilon_is_beyond_what_the_engines_resolve_is_bounded_by_delta_nearer_by():
+    parts = [(DiscreteGaussianNoise(1.3), 1), (PoissonSampled(AdditiveNoise(Laplace(scale=9.5)), 0.0005), 12)]
+    profile = account(Composed([*parts, (AdditiveNoise(Gaussian(std=1.0)), 1)]))
+    assert all(profile.delta(epsilon=at).upper < 1e-80 for at in (30.0, 50.0, 100.0, 2000.0, 5000.0))
 
 
 def test_next_to_no_noise_on_rare_samples_costs_the_chance_of_being_sampled():

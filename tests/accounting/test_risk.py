@@ -3,6 +3,7 @@
 
 import itertools
 import math
+from fractions import Fraction
 
 import mpmath
 import numpy as np
@@ -232,6 +233,14 @@ def test_advantage_posterior_and_accuracy_are_those_of_the_gaussian():
     assert (
         attack_success(AdditiveNoise(Laplace(scale=100.0)), prior=0.01).bayes_accuracy.upper <= 0.99 + 1e-12
     )
+
+
+@pytest.mark.parametrize("prior", [0.35, 0.06, 0.0023, 1e-5, 2e-13])
+def test_a_guess_that_the_output_cannot_change_is_right_as_often_as_the_prior_says(prior):
+    """1 - prior rounds, sometimes upwards; the certified lower end was this double."""
+    found = attack_success(AdditiveNoise(Laplace(scale=100.0)), prior=prior).bayes_accuracy
+    assert found.lower <= 1 - Fraction(prior) <= found.upper
+    assert found.width <= 1e-12
 
 
 @pytest.mark.parametrize("times", [1, 7])

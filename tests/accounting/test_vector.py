@@ -4,6 +4,7 @@
 import math
 from itertools import pairwise
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -18,6 +19,7 @@ from ggdp import (
     GeneralizedGaussian,
     Laplace,
     PoissonSampled,
+    account,
     calibrate_scale,
     calibrate_steps,
     delta,
@@ -96,6 +98,16 @@ def test_certified_epsilon_grows_with_the_dimension_and_stays_bounded(beta, p):
     uppers = [epsilon(one, delta=DELTA).upper for one in step]
     assert all(low <= high * (1 + 1e-9) for low, high in pairwise(uppers))
     assert uppers[-1] < 10.0
+
+
+@pytest.mark.parametrize("away", [1e-13, 1e-10, 1e-6])
+def test_the_largest_loss_of_laplace_vectors_has_its_digits_at_rates_next_to_one(away):
+    vector = AdditiveNoise(Laplace(scale=0.05), norm=2, dimension=2)
+    found = account(PoissonSampled(vector, 1.0 - away), adjacency=Adjacency.REPLACE).largest_loss()[1]
+    with mpmath.workdps(50):
+        rate, length = mpmath.mpf(1.0 - away), mpmath.sqrt(2) / mpmath.mpf(0.05)
+        up, down = (1 - rate + rate * mpmath.exp(side * length) for side in (1, -1))
+        assert mpmath.log(up / down) <= found <= mpmath.log(up / down) * (1 + 1e-11)
 
 
 @pytest.mark.parametrize("adjacency", [Adjacency.ADD, Adjacency.REMOVE])

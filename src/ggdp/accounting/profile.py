@@ -95,7 +95,12 @@ class PrivacyProfile:
         if epsilon > MOST_EPSILON and found.upper > LEAST_DELTA:  # it is no larger than nearer by
             most = self._cost.delta(MOST_EPSILON).upper
             ends = min(found.lower, most), min(found.estimate, most), min(found.upper, most)
-            return replace(found, lower=ends[0], estimate=ends[1], upper=ends[2])
+            found = replace(found, lower=ends[0], estimate=ends[1], upper=ends[2])
+        nearer = epsilon
+        while found.lower == 0.0 and found.upper == 1.0 and nearer > 1.0:  # nothing is known so far out
+            nearer *= 0.5
+            upper = self._cost.delta(nearer).upper
+            found = replace(found, estimate=min(found.estimate, upper), upper=upper)
         return found
 
     def curve(

@@ -190,7 +190,7 @@ class Risk:
             raise ValueError(f"prior must be a number in [1e-300, 1 - 1e-16], got {prior!r}")
         low, value, high, method = self._at(place)
         slack = _ROUNDING * (2.0 + abs(place))  # a dD/da is a probability: an error of log a counts as it is
-        least = max(prior, 1.0 - prior)
+        least = prior if prior >= 0.5 else math.nextafter(1.0 - prior, 0.0)  # the difference rounds
         lower = min(max(1.0 - prior + prior * low - slack, least), 1.0)
         upper = min(max(1.0 - prior + prior * high + slack, lower), 1.0)
         return Bounds(lower, min(max(1.0 - prior + prior * value, lower), upper), upper, method)

@@ -5,21 +5,24 @@ Differs. Suppose that a mechanism does what its steps say but for an event of pr
 of two neighbours. For any set S of outcomes, with P, Q the laws of the steps and P', Q' those of the
 mechanism, P'(S) <= P(S) + c <= e^eps Q(S) + delta + c <= e^eps Q'(S) + delta + (1 + e^eps) c. So its delta
 at epsilon is at most that of the steps plus (1 + e^eps) c, and, the other way round, at least theirs minus as
-much.
+much. Since delta never rises with epsilon, the sum at any smaller epsilon bounds it too.
 """
 
 import contextlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from ggdp.accounting.bounds import Bounds
-from ggdp.accounting.engines.curve import too_large
+from ggdp.accounting.engines.curve import MOST_EPSILON, too_large
 from ggdp.accounting.steps import Steps
 from ggdp.accounting.vectors.routes import Cost, cost_of
 from ggdp.errors import CannotCertifyError, EpsilonTooLargeError, NoDominatingPairError
+from ggdp.search import arithmetic, halve
 
 _TURNS = 60
+_HALVINGS = 20  # of the epsilons at which delta and charge are compared
 
 
 def whole_cost(steps: Steps) -> Cost:
@@ -113,7 +116,23 @@ class ChargedCost:
         """Certified delta at epsilon."""
         found, charged = self.steps.delta(epsilon), self._charged(epsilon)
         lower, upper = max(found.lower - charged, 0.0), min(found.upper + charged, 1.0)
+        if charged > found.upper:
+            where, least = self._balance
+            upper = min(upper, least) if where <= epsilon else upper
         return Bounds(lower, min(max(found.estimate, lower), upper), upper, found.method, found.ledger)
+
+    @cached_property
+    def _balance(self) -> tuple[float, float]:
+        """The first epsilon, nearly, at which more is charged than delta is, and the bound of delta there.
+
+        At half of this bound one of the two is too large already, whatever the epsilon.
+        """
+
+        def below(epsilon: float) -> bool:
+            return self.steps.delta(epsilon).upper >= self._charged(epsilon)
+
+        _, where = halve(below, 0.0, MOST_EPSILON, middle=arithmetic, halvings=_HALVINGS)
+        return where, self.steps.delta(where).upper + self._charged(where)
 
     def largest_loss(self) -> tuple[float, float]:
         """Bounds on the largest loss; nothing is known from above."""

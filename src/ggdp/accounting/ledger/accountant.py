@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, Self
 
+from scipy.special import ndtri
+
 from ggdp import arguments
 from ggdp.accounting.bounds import Bounds
 from ggdp.accounting.engines.curve import MOST_EPSILON
@@ -17,6 +19,7 @@ from ggdp.accounting.steps import steps_of
 from ggdp.accounting.vectors.explicit_shifts import one_coordinate
 from ggdp.errors import BudgetExceededError
 from ggdp.mechanisms import Adjacency, Composed, Mechanism
+from ggdp.mechanisms.composed import Step
 from ggdp.privacy_loss.dominating import MOST_TIMES
 from ggdp.search import largest_that_fits
 
@@ -86,6 +89,7 @@ class Accountant:
         self._counts: Counts = {}
         self._cleared: Counts = {}  # counts certified to fit the budget: so does every ledger below them
         self._ahead = _FIRST_BLOCK  # how many further steps the next certificate tries to cover
+        self._shifts: dict[Step, float] = {}  # what single releases cost, for planning
         self._off: float | None = None  # by how much the plan was too small when last compared
         self._profile: PrivacyProfile | None = None  # of the present state, once it was asked about
         self._answers: dict[tuple[str, float], Bounds] = {}  # likewise
@@ -337,10 +341,18 @@ class Accountant:
 
     def _plan(self, counts_of: Callable[[int], Counts], budget: Budget) -> Callable[[int], float] | None:
         """What `_log_excess` is about, at next to no cost; None where there is no plan for it."""
-        steps = steps_of(Composed(counts_of(1).items()), self._adjacency)
-        if min(budget.delta, budget.epsilon) == 0.0 or steps.custom:
+        if min(budget.delta, budget.epsilon) == 0.0:
             return None
-        log_delta = math.log(budget.delta)
+        log_delta, first = math.log(budget.delta), counts_of(1)
+        if steps_of(Composed(first.items()), self._adjacency).custom:
+            shifts = {step: self._gaussian_shift(step) for step in first}
+
+            def like_gaussian_noise(count: int) -> float:
+                shift = math.hypot(*(shifts[s] * math.sqrt(times) for s, times in counts_of(count).items()))
+                epsilon = shift * (0.5 * shift + math.sqrt(-2.0 * log_delta))
+                return math.log(epsilon / budget.epsilon) if epsilon > 0.0 else -math.inf
+
+            return like_gaussian_noise
 
         def planned(count: int) -> float:
             steps = steps_of(Composed(counts_of(count).items()), self._adjacency)
@@ -349,6 +361,13 @@ class Accountant:
             return math.log(epsilon / budget.epsilon) if epsilon > 0.0 else -math.inf
 
         return planned
+
+    def _gaussian_shift(self, step: Step) -> float:
+        """By how many standard deviations Gaussian noise is moved that is as easily detected as a step."""
+        if step not in self._shifts:
+            advantage = account(step, adjacency=self._adjacency).delta(epsilon=0.0).estimate
+            self._shifts[step] = 2.0 * float(ndtri(0.5 + 0.5 * min(advantage, 1.0 - 1e-12)))
+        return self._shifts[step]
 
     def _log_excess(self, counts: Counts, budget: Budget) -> float:
         """log of certified epsilon over the budget's; positive where that is exceeded, or not certified."""

@@ -58,5 +58,7 @@ def _largest_laplace_loss(step: NoiseStep, replaced: bool) -> float:
         return length
     if length > _MOST_LOSS:
         return 2.0 * length if replaced else length
-    removed, added = math.log1p(rate * math.expm1(length)), -math.log1p(rate * math.expm1(-length))
+    removed, change = math.log1p(rate * math.expm1(length)), rate * math.expm1(-length)
+    # of a rate next to 1 the change is next to -1 and has lost the digits that 1 - rate has
+    added = -math.log1p(change) if change > -0.5 else -math.log((1.0 - rate) + rate * math.exp(-length))
     return removed + added if replaced else removed
