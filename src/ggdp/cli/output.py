@@ -197,10 +197,21 @@ def sentence(error: BaseException) -> str:
     elif hasattr(error, "format_message"):
         # Our own parsers name the option themselves; the toolkit's messages do not.
         own = str(getattr(error, "message", ""))
-        text = own if own.startswith("--") else str(error.format_message())
+        text = own if own.startswith("--") else _of_toolkit(error, str(error.format_message()))
     else:
         text = str(error) or type(error).__name__
     return " ".join(text.split())
+
+
+def _of_toolkit(error: BaseException, text: str) -> str:
+    """A usage error of the toolkit in our form, with the way out."""
+    choice = re.fullmatch(
+        r"Invalid value for '(--[\w-]+)': (?:Value error, )?(.*) is not one of (.*?)\.?", text
+    )
+    if choice is not None:
+        return f"{choice[1]} must be one of {choice[3].replace(chr(39), '')}, got {choice[2]}"
+    command = getattr(getattr(error, "ctx", None), "command_path", "ggdp")
+    return f"{text.rstrip('.')}; {command} --help says what there is"
 
 
 def in_options(line: str, options: Mapping[str, str], given: Collection[str]) -> str:
@@ -232,7 +243,7 @@ def in_options(line: str, options: Mapping[str, str], given: Collection[str]) ->
     line = re.sub(r"^(\w+)(?= must | = )", subject, line)
     line = re.sub(r"(?<![\w-])(\w+)=True\b", option, line)
     line = re.sub(
-        r"(?<![\w/.'-])(\w+)=\"?(\w[\w.]*)\"?",
+        r"(?<![\w/.'-])(\w+)=[\"']?(\w[\w.-]*)[\"']?",
         lambda match: f"{options[match[1]]} {match[2]}" if match[1] in options else match[0],
         line,
     )

@@ -24,7 +24,7 @@ from ggdp.reporting.records import SEED_CAVEAT, Run, epsilon_record, record_of
 DELTA = 1e-6
 """At which the cost is told where --delta is left out."""
 
-_LEAST_SCALE_OF_COUNTS = 0.125
+_LEAST_SCALE_OF_COUNTS, _MOST_SCALE_OF_COUNTS = 0.125, 2.0**33
 
 Source = Annotated[str, typer.Argument(help="A file of numbers or a CSV file; - is standard input.")]
 Columns = Annotated[
@@ -205,7 +205,7 @@ def _grid(noise: GeneralizedGaussian, given: float | None, whole: bool) -> float
     """The grid of the answer; whole numbers, unless the noise is so small that it would be rounded away."""
     if given is not None:
         return given
-    return 1.0 if whole and noise.scale >= _LEAST_SCALE_OF_COUNTS else grid_of(noise)
+    return 1.0 if whole and _LEAST_SCALE_OF_COUNTS <= noise.scale <= _MOST_SCALE_OF_COUNTS else grid_of(noise)
 
 
 def _check_calibration(delta: float | None, others: Mapping[str, float | None]) -> None:
@@ -223,6 +223,8 @@ def _cost(run: Run, delta: float) -> dict[str, Any]:
             run, delta, accounting.epsilon(run.mechanism, delta=delta, adjacency=run.adjacency)
         )
     except ValueError as error:
+        if delta == 0.0:  # asked for, and met by Laplace noise alone
+            raise
         unknown = {"lower": 0.0, "estimate": None, "upper": None}
         return {"epsilon": unknown, "delta": delta, "method": f"none: {error}", **run.to_dict()}
 

@@ -249,14 +249,16 @@ class Sampling:
         kind, _, rest = str(text).partition(":")
         if kind not in _KINDS:
             forms = ", ".join(f"{name}:{'/'.join(wanted)}" for name, (_, wanted) in _KINDS.items())
-            raise ValueError(f"sampling must be one of {forms}, got {text!r}")
+            raise ValueError(f"sampling must be one of {forms}, got {arguments.shown(text)}")
         wanted, parts = _KINDS[kind][1], rest.split("/")
         try:
             numbers = [int(part) if part.strip().isdigit() else float(part) for part in parts]
         except ValueError:
             numbers = []
         if len(numbers) != len(wanted):
-            raise ValueError(f"sampling must be {kind}:{'/'.join(wanted)} with numbers, got {text!r}")
+            raise ValueError(
+                f"sampling must be {kind}:{'/'.join(wanted)} with numbers, got {arguments.shown(text)}"
+            )
         return cls(kind, tuple(numbers))
 
     @classmethod
@@ -299,7 +301,8 @@ class Sampling:
             return made(mechanism, **fields)
         except ValueError as error:
             if str(error).partition(" ")[0] in names:
-                raise ValueError(f"sampling must have numbers that fit, got {self}: {error}") from None
+                shown = arguments.shown(str(self)).strip("'")
+                raise ValueError(f"sampling must have numbers that fit, got {shown}: {error}") from None
             raise
 
 
