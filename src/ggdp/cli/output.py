@@ -2,7 +2,6 @@
 """What a command prints: one JSON record, one table, a bar while it works, or one line that says why not."""
 
 import contextlib
-import decimal
 import importlib.util
 import json
 import re
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ggdp.atomic_file import write_atomically
+from ggdp.reporting.records import probability as probability
 from ggdp.reporting.records import rounded_down as rounded_down
 from ggdp.reporting.records import rounded_up as rounded_up
 
@@ -132,16 +132,6 @@ def progress(total: int | None, start: str = "") -> Iterator[Callable[..., None]
             begun = True
 
         yield tell
-
-
-def probability(log_prob: float) -> str:
-    """A probability from its logarithm, with four digits, also where it is smaller than any double.
-
-    >>> probability(-1.0), probability(-10000.0)
-    ('0.3679', '1.135e-4343')
-    """
-    with decimal.localcontext(prec=20):
-        return f"{decimal.Decimal(log_prob).exp():.4g}"
 
 
 def need(*packages: str | None) -> None:
