@@ -46,7 +46,7 @@ Ratio = Annotated[
     float,
     typer.Option(
         "--noise-ratio",
-        help="Noise of the threshold check over noise of the votes, in [0.01, 100].",
+        help="Noise of the threshold check divided by noise of the votes, in [0.01, 100].",
         parser=options.number("--noise-ratio", least=0.01, most=100.0),
         metavar="NUMBER",
     ),

@@ -51,8 +51,8 @@ Delta = Annotated[
     float | None,
     typer.Option(
         "--delta",
-        help=f"Of --epsilon, or at which the cost is told, in (0, 1), or 0 for beta 1; "
-        f"{DELTA:g} for the latter if left out.",
+        help=f"Privacy parameter delta, in (0, 1), or 0 for beta 1. Needed with --epsilon; else the cost is "
+        f"told at this delta, {DELTA:g} if left out.",
         parser=options.number("--delta", least=0.0, below=1.0),
         metavar="NUMBER",
     ),

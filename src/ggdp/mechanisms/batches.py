@@ -145,7 +145,7 @@ class TruncatedPoisson(Batched):
 
 @dataclass(frozen=True)
 class RandomAllocation(Batched):
-    """`steps` releases in which every record takes part in `times_used`, chosen at random, alone.
+    """An epoch of `steps` releases; each record is in `times_used` of them, drawn independently of others.
 
     With `times_used` = 1 every record picks one of the steps: balls in bins. One `RandomAllocation` is all
     `steps` releases, an epoch; `Composed(RandomAllocation(...), times=epochs)` picks anew in every epoch.
@@ -193,7 +193,7 @@ class Shuffled(Batched):
 
 @dataclass(frozen=True)
 class Sampling:
-    """How batches are drawn, before it is said what is released on them.
+    """A way to draw batches of records, such as a Poisson sample; it does not say what is released on them.
 
     Make one by name, `Sampling.fixed_size(sample_size=256, population=50_000)`, or from text,
     `Sampling.parse("fixed-size:256/50000")`; `of(mechanism)` is then the mechanism on such batches.
