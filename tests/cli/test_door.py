@@ -70,6 +70,7 @@ MANY, TOO_MANY = str(10**400), "1" + "0" * 5000
     ("line", "message"),
     [
         (f"noise --beta 2 --std {MANY}", "--std must be a number in (0, 1.79769e+308], got '1000"),
+        (f"{RUN} --norm {MANY}", "--norm must be a number in [1, inf], or matched, got '1000"),
         ("noise --beta 2 --std 1e-400", "--std must be a number in [4.94066e-324, inf), got '1e-400'"),
         (f"noise --beta {MANY} --std 1", "--beta must be a number in [1, 64], got '1000"),
         (

@@ -253,3 +253,9 @@ def test_counts_with_very_large_noise_are_rounded_to_a_grid_that_suits_it(ggdp):
     done = ggdp("release", "--beta", "2", "--scale", "1e20", "--json", stdin="1 2")
     assert done.code == 0
     assert json.loads(done.out)["results"][0]["grid"] > 1e16
+
+
+def test_noise_that_is_not_covered_is_told_in_plain_words(ggdp):
+    done = ggdp("release", "--beta", "2", "--std", "3", "--sensitivity", "1e-9", stdin="1 2")
+    assert done.code == 0
+    assert "no cost is certified (the noise multiplier must be a number in [0.02, 1000], got" in done.err

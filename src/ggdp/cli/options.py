@@ -88,8 +88,10 @@ def norm(text: str) -> float | str:
         value = float(text)
     except ValueError:
         value = 0.0
-    if not value >= 1.0:
-        raise typer.BadParameter(f"--norm must be a number in [1, inf], or matched, got {text!r}")
+    if not value >= 1.0 or isinstance(_as_typed(text, value, {})[0], str):
+        raise typer.BadParameter(
+            f"--norm must be a number in [1, inf], or matched, got {arguments.shown(text)}"
+        )
     return value
 
 

@@ -234,7 +234,7 @@ def _told(cost: Mapping[str, Any], mechanism: AdditiveNoise) -> str:
     moved = f"one record must move the numbers by at most {mechanism.sensitivity:g}"
     several = f" (norm: l_{mechanism.p:.4g})" if mechanism.dimension != 1 else ""
     price = (
-        f"no cost is certified ({cost['method'].removeprefix('none: ')})"
+        f"no cost is certified ({output.in_options(cost['method'].removeprefix('none: '), {}, ())})"
         if upper is None
         else f"it costs epsilon <= {output.rounded_up(upper, 6)} at delta = {cost['delta']:g}"
     )
