@@ -25,10 +25,10 @@ def main() -> None:
         tails.semilogy(x, noise.tail_weight(x), **style)
     centre.set_xlabel("noise, in standard deviations")
     centre.set_ylabel("density")
-    centre.legend(frameon=False, fontsize="small")
     tails.set_xlabel("t, in standard deviations")
     tails.set_ylabel("chance of noise beyond t")
     tails.set_ylim(1e-9, 1.5)
+    tails.legend(frameon=False, fontsize="small", loc="lower left")
     Path(__file__).with_suffix(".png").write_bytes(png(figure))
 
 

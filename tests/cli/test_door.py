@@ -59,6 +59,94 @@ def test_a_wrong_command_line_is_refused_in_one_line_with_status_2(ggdp, line, m
     assert message in done.err
 
 
+RUN = "epsilon --beta 2 --std 1 --delta 1e-6"
+CHOOSE = "choose --epsilon 1 --delta 1e-6"
+VOTE = f"{CHOOSE} --loss wrong-winner --votes"
+MANY, TOO_MANY = str(10**400), "1" + "0" * 5000
+"""Digits: more than a double has powers of ten, and more than Python turns into an integer."""
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (f"noise --beta 2 --std {MANY}", "--std must be a number in (0, 1.79769e+308], got '1000"),
+        (f"{RUN} --norm {MANY}", "--norm must be a number in [1, inf], or matched, got '1000"),
+        ("noise --beta 2 --std 1e-400", "--std must be a number in [4.94066e-324, inf), got '1e-400'"),
+        (f"noise --beta {MANY} --std 1", "--beta must be a number in [1, 64], got '1000"),
+        (
+            f"noise --beta 2 --std 1 --sensitivity -{MANY}",
+            "--sensitivity must be a number in (0, 1.79769e+308]",
+        ),
+        (
+            "noise --beta 2 --std 1e308",
+            "--std must give a scale that is covered, got 1e+308: scale must be a number in [1e-100, 1e+100]",
+        ),
+        (
+            f"{RUN} --steps {TOO_MANY}",
+            "--steps must be a whole number >= 1 of at most 4300 digits, got one of 5001",
+        ),
+        (
+            f"{RUN} --steps {MANY}",
+            "--steps must be a whole number in [1, 1000",
+        ),
+        (
+            f"{RUN} --sampling fixed-size:{MANY}/{MANY}",
+            "--sampling must have",
+        ),
+        (
+            f"{RUN} --sampling shuffled:{TOO_MANY}",
+            "--sampling must be shuffled",
+        ),
+        (
+            f"{VOTE} {MANY},3",
+            "--votes must be two or more",
+        ),
+    ],
+)
+def test_a_number_that_no_double_or_integer_holds_is_refused_with_a_range_that_leaves_it_out(
+    ggdp, line, message
+):
+    done = ggdp(*line.split())
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"ggdp: {message}")
+    assert done.err.count("\n") == 1
+    assert len(done.err) < 400
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("noise --beta 1 --std 1 --std 2", "--std must be given once, got it 2 times"),
+        ("noise --beta=1 --std=1 --beta=2", "--beta must be given once, got it 2 times"),
+        ("train --epsilon 1 --beta 1 --beta 2", "--beta must be given once, got it 2 times"),
+        (
+            f"{RUN} --adjacency both",
+            "--adjacency must be one of add-remove, add, remove, replace, got 'both'",
+        ),
+        ("noise --colour red", "No such option: --colour; ggdp noise --help says what there is"),
+        ("demo --out=", "--out must be a folder, or the name of a new one, got ''"),
+        (f"{CHOOSE} --plot=", "--plot must be the name of a file, got ''"),
+        (
+            f"{CHOOSE} --noise spherical",
+            "--norm must be 2 with --noise spherical, got none",
+        ),
+        (
+            f"{VOTE} 60",
+            "--votes must be two or more counts",
+        ),
+        (
+            f"{VOTE} -1,3",
+            "--votes must be two or more counts",
+        ),
+    ],
+)
+def test_a_refusal_names_the_option_and_the_way_out(ggdp, line, message):
+    done = ggdp(*line.split())
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"ggdp: {message}")
+    assert done.err.count("\n") == 1
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("flag", ["-h", "--help"])
 def test_help_of_every_command_shows_an_example(ggdp, command, flag):

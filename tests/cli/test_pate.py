@@ -128,7 +128,10 @@ def test_bad_votes_are_one_line_and_leave_no_file(ggdp, tmp_path, text, message)
     ],
 )
 def test_wrong_options_are_one_line_with_status_2(ggdp, tmp_path, line, message):
-    done = ggdp("pate", FILE, *BUDGET, "--out", tmp_path / "labels.npy", *shlex.split(line))
+    words = shlex.split(line)
+    usual = [*BUDGET, "--out", tmp_path / "labels.npy"]
+    others = [pair for pair in zip(usual[::2], usual[1::2], strict=True) if pair[0] not in words]
+    done = ggdp("pate", FILE, *words, *(word for pair in others for word in pair))
     assert done.code == 2
     assert done.err.count("\n") == 1
     assert message in done.err
@@ -184,3 +187,12 @@ def test_pure_privacy_compares_laplace_noise_alone_and_says_so(ggdp):
     refused = ggdp(*asked, "--from-beta", "1.5")
     assert refused.code == 2
     assert "--from-beta must be 1 with --delta 0, got 1.5" in refused.err
+
+
+def test_a_table_is_not_taken_for_labels(ggdp, tmp_path):
+    votes = np.tile([70, 20, 10], (5, 1))
+    np.save(tmp_path / "votes.npy", votes)
+    file = tmp_path / "votes.npy"
+    done = ggdp("pate", file, "--beta", "2", "--epsilon", "2", "--delta", "1e-5", "--truth", file)
+    assert (done.code, done.out) == (2, "")
+    assert "must hold one label for each query, got an array of shape (5, 3)" in done.err

@@ -367,3 +367,10 @@ def test_more_steps_than_are_covered_are_refused_by_the_name_of_the_option(ggdp)
     done = ggdp("epsilon", "--beta", "2", "--std", "1", "--delta", "1e-6", "--steps", "10000000000")
     assert done.code == 2
     assert done.err == "ggdp: --steps must be a whole number in [1, 10000000], got 10000000000\n"
+
+
+def test_a_comparison_says_which_exponent_is_refused(ggdp):
+    run = ["--std", "3", "--rate", "0.01", "--steps", "5000", "--delta", "1e-6"]
+    done = ggdp("epsilon", "--beta", "2", "--beta", "32", *run)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.endswith("; this is about --beta 32\n")

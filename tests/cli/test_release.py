@@ -241,3 +241,21 @@ def test_sums_come_back_on_the_grid_of_the_noise_or_on_one_of_choice(ggdp):
     refused = ggdp("release", "--beta", "1", "--scale", "2", "--grid", "0.3", stdin="41.5")
     assert refused.code == 2
     assert "grid must be a power of two" in refused.err
+
+
+def test_a_delta_of_zero_that_the_noise_cannot_have_is_refused(ggdp):
+    done = ggdp("release", "--beta", "2", "--std", "3", "--delta", "0", stdin="1 2")
+    assert (done.code, done.out) == (2, "")
+    assert "--delta must be positive for this mechanism, got 0" in done.err
+
+
+def test_counts_with_very_large_noise_are_rounded_to_a_grid_that_suits_it(ggdp):
+    done = ggdp("release", "--beta", "2", "--scale", "1e20", "--json", stdin="1 2")
+    assert done.code == 0
+    assert json.loads(done.out)["results"][0]["grid"] > 1e16
+
+
+def test_noise_that_is_not_covered_is_told_in_plain_words(ggdp):
+    done = ggdp("release", "--beta", "2", "--std", "3", "--sensitivity", "1e-9", stdin="1 2")
+    assert done.code == 0
+    assert "no cost is certified (the noise multiplier must be a number in [0.02, 1000], got" in done.err

@@ -356,3 +356,10 @@ def test_a_test_named_like_a_setting_does_not_hide_it():
 def test_an_audit_whose_verdict_is_not_that_of_its_numbers_is_refused(path):
     with pytest.raises(ValueError, match="must be true, as"):
         report_of(damaged(AUDITED, path, False), "audit")
+
+
+def test_losses_are_told_as_they_are_and_not_by_their_logarithms():
+    unlikely = RECORDS["choose"] | {"best": WEIGHED | {"log_loss": -10_000.0}}
+    settings = report_of(unlikely, "choose").settings
+    assert settings["its loss"] == "1.135e-4343"
+    assert settings["loss of Laplace noise"] == f"{math.exp(-3.0):.4g}"

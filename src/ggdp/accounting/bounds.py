@@ -91,7 +91,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number without a guarantee: sampled, scanned or conjectured.
+    """A number without a guarantee, such as one from random samples.
 
     Attributes:
         value: the number.

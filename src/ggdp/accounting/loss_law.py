@@ -97,7 +97,7 @@ class PrivacyLoss:
 def loss_sampler(
     mechanism: AdditiveNoise | PoissonSampled, direction: Adjacency = Adjacency.REMOVE
 ) -> LossSampler:
-    """A sampler of the privacy loss of one release that the library knows; to try the sampled accountant on.
+    """A function that draws privacy losses of one release, as `monte_carlo_epsilon` takes it.
 
     Raises:
         ValueError: `direction` is not one direction, or the mechanism is not one scalar release.

@@ -37,7 +37,7 @@ def calibrate_family(
     adjacency: Adjacency = Adjacency.ADD_REMOVE,
     relative: float = 1e-4,
 ) -> CalibratedFamily:
-    """A small parameter, between two ends, for which a mechanism is (epsilon, delta)-private.
+    """Find a small parameter of a family of mechanisms, between two ends, that meets (epsilon, delta).
 
     Args:
         family: parameter -> mechanism, of any kind; a larger parameter should mean more privacy, as a scale

@@ -85,7 +85,10 @@ class Calibrated(NoisyRun):
 
 @dataclass(frozen=True)
 class CalibratedSpherical(NoisyRun):
-    """A calibrated run of spherical noise, as `Calibrated`; `sharp` is about a scale smaller by 1e-5."""
+    """The result of a calibration of spherical noise: a run of noisy steps that meets a target.
+
+    It is as `Calibrated`, and `sharp` is about a scale smaller by 1e-5.
+    """
 
     step: SphericalNoise
     rate: float

@@ -173,6 +173,7 @@ def main(arguments: list[str] | None = None) -> None:
     if sys.stdout is None:
         sys.exit(output.refuse("standard output is closed; send it to a file or to /dev/null"))
     try:
+        _refuse_repeated(command, given)
         code = _without_false_interrupts(command).main(given, prog_name="ggdp", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
@@ -211,6 +212,18 @@ def _without_false_interrupts(command: Any) -> Any:
 
     command.invoke = invoked
     return command
+
+
+def _refuse_repeated(command: Any, given: list[str]) -> None:
+    """Refuse an option that takes one value and is given twice: the toolkit takes the last."""
+    named = given[0] if given and not given[0].startswith("-") else None
+    chosen = None if named is None else command.get_command(None, named)
+    words = [word.partition("=")[0] for word in given]
+    for param in [] if chosen is None else chosen.params:
+        single = not param.multiple and not getattr(param, "is_flag", False)
+        for option in param.opts:
+            if single and option.startswith("--") and words.count(option) > 1:
+                raise ValueError(f"{option} must be given once, got it {words.count(option)} times")
 
 
 def _options_of(command: Any, given: list[str]) -> dict[str, str]:

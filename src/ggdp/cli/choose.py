@@ -8,6 +8,7 @@ from typing import Annotated, Any, cast
 import numpy as np
 import typer
 
+from ggdp import arguments
 from ggdp.calibration import BestNoise, NoiseSearch, WeighedNoise
 from ggdp.calibration.calibrate import NoiseProblem
 from ggdp.calibration.choice import Loss, LossName, suits_spherical
@@ -128,6 +129,8 @@ def choose(
     """
     if from_beta >= to_beta:
         raise ValueError(f"--from-beta must be below --to-beta, got {from_beta:g} and {to_beta:g}")
+    if noise is NoiseChoice.SPHERICAL and norm is None:
+        raise ValueError("--norm must be 2 with --noise spherical, got none")
     output.need("matplotlib" if plot else None)
     betas = [float(beta) for beta in np.linspace(from_beta, to_beta, points)]
     far: list[float | None] = [*threshold] if threshold else [None]
@@ -205,7 +208,14 @@ def _loss_of(loss: LossChoice, votes: list[str] | None) -> Loss:
     try:
         histograms = [[float(count) for count in vote.split(",")] for vote in votes]
     except ValueError:
-        raise ValueError(f"--votes must be counts such as 60,40, got {' '.join(votes)!r}") from None
+        raise ValueError(
+            f"--votes must be counts such as 60,40, got {arguments.shown(' '.join(votes))}"
+        ) from None
+    for vote, histogram in zip(votes, histograms, strict=True):
+        if len(histogram) < 2 or not all(0.0 <= count <= 1e15 for count in histogram):
+            raise ValueError(
+                f"--votes must be two or more counts in [0, 1e15], such as 60,40, got {arguments.shown(vote)}"
+            )
     if len({len(histogram) for histogram in histograms}) > 1:
         raise ValueError("--votes must all have the same number of counts")
     return wrong_winner(histograms)
@@ -235,11 +245,15 @@ def _rows(betas: list[float], columns: "dict[str, _Column]") -> list[dict[str, s
                 "best beta": f"{best.beta:.4g}",
                 "its loss": _shown(best, limit),
                 "its scale": output.rounded_up(best.scale, 7),
-                "less than Laplace by": f"{100.0 * best.less_than_laplace:.1f}%",
-                "less than Gaussian by": f"{100.0 * best.less_than_gaussian:.1f}%",
+                "less than Laplace by": _percent(best.less_than_laplace),
+                "less than Gaussian by": _percent(best.less_than_gaussian),
             }[label]
         rows.append(row)
     return rows
+
+
+def _percent(part: float) -> str:
+    return f"{round(100.0 * part, 1) + 0.0:.1f}%"  # never -0.0
 
 
 def _shown(one: WeighedNoise, limit: float | None) -> str:

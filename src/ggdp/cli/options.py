@@ -7,6 +7,7 @@ A value out of range is refused while the command line is read, in the words of 
 import contextlib
 import math
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -47,10 +48,28 @@ def _parsed(check: Callable[..., T], option: str, text: str, kind: Callable[[str
     value: object = text
     with contextlib.suppress(ValueError):  # the check refuses the text itself
         value = kind(text)
+    if kind is float:
+        value, limits = _as_typed(text, value, limits)
+    elif value is text and "most" not in limits and text.strip().lstrip("+-").isdecimal():
+        raise typer.BadParameter(
+            f"{option} must be a whole number >= {limits['least']} of at most {sys.get_int_max_str_digits()} "
+            f"digits, got one of {len(text.strip().lstrip('+-'))}"
+        )
     try:
         return check(option, value, **limits)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
+
+
+def _as_typed(text: str, value: object, limits: dict[str, float]) -> tuple[object, dict[str, float]]:
+    """A number that no double holds as the text it is, with limits that leave it out."""
+    has_digit = any(digit.isdecimal() and digit != "0" for digit in text.lower().partition("e")[0])
+    if has_digit and value in (math.inf, -math.inf):
+        largest = sys.float_info.max
+        return text, {"least": -largest} | ({} if "below" in limits else {"most": largest}) | limits
+    if has_digit and value == 0.0 and limits.get("above") == 0.0:
+        return text, {"least": math.ulp(0.0)} | limits
+    return value, limits
 
 
 def _number(option: str, help_text: str, **limits: float) -> Any:
@@ -69,8 +88,10 @@ def norm(text: str) -> float | str:
         value = float(text)
     except ValueError:
         value = 0.0
-    if not value >= 1.0:
-        raise typer.BadParameter(f"--norm must be a number in [1, inf], or matched, got {text!r}")
+    if not value >= 1.0 or isinstance(_as_typed(text, value, {})[0], str):
+        raise typer.BadParameter(
+            f"--norm must be a number in [1, inf], or matched, got {arguments.shown(text)}"
+        )
     return value
 
 
@@ -94,6 +115,8 @@ def new_file(option: str, *endings: str) -> Callable[[str], Path]:
 
     def parse(text: str) -> Path:
         path = Path(text)
+        if not text:
+            raise typer.BadParameter(f"{option} must be the name of a file, got ''")
         if endings and path.suffix.lower() not in endings:
             wanted = " or ".join(endings)
             raise typer.BadParameter(f"{option} must end in {wanted}, got {str(path)!r}")
@@ -119,6 +142,8 @@ def new_folder(option: str) -> Callable[[str], Path]:
 
     def parse(text: str) -> Path:
         path = Path(text)
+        if not str(text):
+            raise typer.BadParameter(f"{option} must be a folder, or the name of a new one, got ''")
         nearest = next(one for one in (path, *path.parents) if one.exists() or one == one.parent)
         if not nearest.is_dir():
             raise typer.BadParameter(
@@ -260,8 +285,13 @@ def noise_from(
     if len(named) != 1:
         got = " and ".join(named) or "none"
         raise ValueError(f"exactly one of --scale, --noise-multiplier, --std must be given, got {got}")
-    if noise_multiplier is not None:
-        return GeneralizedGaussian.from_noise_multiplier(beta, noise_multiplier, sensitivity)
-    if std is not None:
-        return GeneralizedGaussian.from_std(beta, std)
-    return GeneralizedGaussian(beta, arguments.real("--scale", scale or 0.0, above=0.0))
+    if scale is not None:
+        return GeneralizedGaussian(beta, scale)
+    try:
+        if noise_multiplier is not None:
+            return GeneralizedGaussian.from_noise_multiplier(beta, noise_multiplier, sensitivity)
+        return GeneralizedGaussian.from_std(beta, std or 0.0)
+    except ValueError as error:  # which is about the scale that follows
+        raise ValueError(
+            f"{named[0]} must give a scale that is covered, got {given[named[0]]:g}: {error}"
+        ) from None

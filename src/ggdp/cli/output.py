@@ -2,7 +2,6 @@
 """What a command prints: one JSON record, one table, a bar while it works, or one line that says why not."""
 
 import contextlib
-import decimal
 import importlib.util
 import json
 import re
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ggdp.atomic_file import write_atomically
+from ggdp.reporting.records import probability as probability
 from ggdp.reporting.records import rounded_down as rounded_down
 from ggdp.reporting.records import rounded_up as rounded_up
 
@@ -134,16 +134,6 @@ def progress(total: int | None, start: str = "") -> Iterator[Callable[..., None]
         yield tell
 
 
-def probability(log_prob: float) -> str:
-    """A probability from its logarithm, with four digits, also where it is smaller than any double.
-
-    >>> probability(-1.0), probability(-10000.0)
-    ('0.3679', '1.135e-4343')
-    """
-    with decimal.localcontext(prec=20):
-        return f"{decimal.Decimal(log_prob).exp():.4g}"
-
-
 def need(*packages: str | None) -> None:
     """Refuse before any work, in one line, a command whose optional packages are not all installed."""
     line = lacking([package for package in packages if package is not None])
@@ -197,10 +187,21 @@ def sentence(error: BaseException) -> str:
     elif hasattr(error, "format_message"):
         # Our own parsers name the option themselves; the toolkit's messages do not.
         own = str(getattr(error, "message", ""))
-        text = own if own.startswith("--") else str(error.format_message())
+        text = own if own.startswith("--") else _of_toolkit(error, str(error.format_message()))
     else:
         text = str(error) or type(error).__name__
     return " ".join(text.split())
+
+
+def _of_toolkit(error: BaseException, text: str) -> str:
+    """A usage error of the toolkit in our form, with the way out."""
+    choice = re.fullmatch(
+        r"Invalid value for '(--[\w-]+)': (?:Value error, )?(.*) is not one of (.*?)\.?", text
+    )
+    if choice is not None:
+        return f"{choice[1]} must be one of {choice[3].replace(chr(39), '')}, got {choice[2]}"
+    command = getattr(getattr(error, "ctx", None), "command_path", "ggdp")
+    return f"{text.rstrip('.')}; {command} --help says what there is"
 
 
 def in_options(line: str, options: Mapping[str, str], given: Collection[str]) -> str:
@@ -232,7 +233,7 @@ def in_options(line: str, options: Mapping[str, str], given: Collection[str]) ->
     line = re.sub(r"^(\w+)(?= must | = )", subject, line)
     line = re.sub(r"(?<![\w-])(\w+)=True\b", option, line)
     line = re.sub(
-        r"(?<![\w/.'-])(\w+)=\"?(\w[\w.]*)\"?",
+        r"(?<![\w/.'-])(\w+)=[\"']?(\w[\w.-]*)[\"']?",
         lambda match: f"{options[match[1]]} {match[2]}" if match[1] in options else match[0],
         line,
     )

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from ggdp.arguments import shown
 from ggdp.atomic_file import write_atomically
 from ggdp.cli import options, output
 from ggdp.mechanisms import Adjacency
@@ -45,7 +46,7 @@ Ratio = Annotated[
     float,
     typer.Option(
         "--noise-ratio",
-        help="Noise of the threshold check over noise of the votes, in [0.01, 100].",
+        help="Noise of the threshold check divided by noise of the votes, in [0.01, 100].",
         parser=options.number("--noise-ratio", least=0.01, most=100.0),
         metavar="NUMBER",
     ),
@@ -121,11 +122,14 @@ def pate(
     if queries is not None:
         if queries > histograms.num_queries:
             raise ValueError(
-                f"--queries must be at most {histograms.num_queries}, the rows of {votes}, got {queries}"
+                f"--queries must be at most {histograms.num_queries}, the rows of {votes}, "
+                f"got {shown(queries)}"
             )
         histograms = histograms.first(queries)
     if answers is not None and answers > histograms.num_queries:
-        raise ValueError(f"--answers must be at most {histograms.num_queries}, the queries, got {answers}")
+        raise ValueError(
+            f"--answers must be at most {histograms.num_queries}, the queries, got {shown(answers)}"
+        )
     labels = None if truth is None else read_labels(truth, histograms.num_queries)
     rng = None if seed is None else np.random.default_rng(seed)
     budget: dict[str, Any] = {"beta": beta, "epsilon": epsilon, "delta": delta, "adjacency": adjacency}

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`ggdp epsilon` and `ggdp delta`: what a run of noisy steps costs."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ggdp import accounting
@@ -39,7 +40,8 @@ def epsilon(
     with output.progress(len(runs)) as tell:
         for run in runs:
             tell(f"beta = {run.step.noise.beta:g}")
-            found = accounting.epsilon(run.mechanism, delta=delta, adjacency=adjacency)
+            with _about(run, runs):
+                found = accounting.epsilon(run.mechanism, delta=delta, adjacency=adjacency)
             records.append(epsilon_record(run, delta, found))
     if json:
         output.print_json(record_of("epsilon", records))
@@ -77,13 +79,24 @@ def delta(
     with output.progress(len(runs)) as tell:
         for run in runs:
             tell(f"beta = {run.step.noise.beta:g}")
-            found = accounting.delta(run.mechanism, epsilon=epsilon, adjacency=adjacency)
+            with _about(run, runs):
+                found = accounting.delta(run.mechanism, epsilon=epsilon, adjacency=adjacency)
             records.append(delta_record(run, epsilon, found))
     if json:
         output.print_json(record_of("delta", records))
     else:
         title = f"delta at epsilon = {epsilon:g} ({_described(runs[0])})"
         output.print_rows(title, [_row(record, "delta") for record in records])
+
+
+@contextlib.contextmanager
+def _about(run: Run, runs: list[Run]) -> Iterator[None]:
+    """Where several exponents are compared, a refusal says which of them it is about."""
+    try:
+        yield
+    except ValueError as error:
+        which = "" if len(runs) == 1 else f"; this is about --beta {run.step.noise.beta:g}"
+        raise ValueError(f"{error}{which}") from None
 
 
 def runs_from(

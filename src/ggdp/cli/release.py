@@ -24,7 +24,7 @@ from ggdp.reporting.records import SEED_CAVEAT, Run, epsilon_record, record_of
 DELTA = 1e-6
 """At which the cost is told where --delta is left out."""
 
-_LEAST_SCALE_OF_COUNTS = 0.125
+_LEAST_SCALE_OF_COUNTS, _MOST_SCALE_OF_COUNTS = 0.125, 2.0**33
 
 Source = Annotated[str, typer.Argument(help="A file of numbers or a CSV file; - is standard input.")]
 Columns = Annotated[
@@ -51,8 +51,8 @@ Delta = Annotated[
     float | None,
     typer.Option(
         "--delta",
-        help=f"Of --epsilon, or at which the cost is told, in (0, 1), or 0 for beta 1; "
-        f"{DELTA:g} for the latter if left out.",
+        help=f"Privacy parameter delta, in (0, 1), or 0 for beta 1. Needed with --epsilon; else the cost is "
+        f"told at this delta, {DELTA:g} if left out.",
         parser=options.number("--delta", least=0.0, below=1.0),
         metavar="NUMBER",
     ),
@@ -205,7 +205,7 @@ def _grid(noise: GeneralizedGaussian, given: float | None, whole: bool) -> float
     """The grid of the answer; whole numbers, unless the noise is so small that it would be rounded away."""
     if given is not None:
         return given
-    return 1.0 if whole and noise.scale >= _LEAST_SCALE_OF_COUNTS else grid_of(noise)
+    return 1.0 if whole and _LEAST_SCALE_OF_COUNTS <= noise.scale <= _MOST_SCALE_OF_COUNTS else grid_of(noise)
 
 
 def _check_calibration(delta: float | None, others: Mapping[str, float | None]) -> None:
@@ -223,6 +223,8 @@ def _cost(run: Run, delta: float) -> dict[str, Any]:
             run, delta, accounting.epsilon(run.mechanism, delta=delta, adjacency=run.adjacency)
         )
     except ValueError as error:
+        if delta == 0.0:  # asked for, and met by Laplace noise alone
+            raise
         unknown = {"lower": 0.0, "estimate": None, "upper": None}
         return {"epsilon": unknown, "delta": delta, "method": f"none: {error}", **run.to_dict()}
 
@@ -232,7 +234,7 @@ def _told(cost: Mapping[str, Any], mechanism: AdditiveNoise) -> str:
     moved = f"one record must move the numbers by at most {mechanism.sensitivity:g}"
     several = f" (norm: l_{mechanism.p:.4g})" if mechanism.dimension != 1 else ""
     price = (
-        f"no cost is certified ({cost['method'].removeprefix('none: ')})"
+        f"no cost is certified ({output.in_options(cost['method'].removeprefix('none: '), {}, ())})"
         if upper is None
         else f"it costs epsilon <= {output.rounded_up(upper, 6)} at delta = {cost['delta']:g}"
     )

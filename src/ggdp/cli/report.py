@@ -53,7 +53,10 @@ def _page_of(record: Path) -> bytes:
         return report_page(reports_of(found), record.name).encode()
     except json.JSONDecodeError as error:
         trouble = f"is not JSON: {error}"
-    except (ValueError, ArithmeticError, RecursionError) as error:
+    except RecursionError:
+        trouble = "cannot be reported: it is nested too deeply"
+    except (ValueError, ArithmeticError) as error:
         # Whatever a damaged record does to the arithmetic or to a picture, its reader gets one line.
-        trouble = f"cannot be reported: {error}"
+        long = "integer string conversion" in str(error)  # Python's advice is not for readers
+        trouble = f"cannot be reported: {'it holds a number of too many digits' if long else error}"
     raise ValueError(f"{str(record)!r} {trouble}; give what --json printed")

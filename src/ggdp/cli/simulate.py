@@ -43,7 +43,8 @@ def simulate(
 ) -> None:
     """Compare exponents on simulated votes.
 
-    The gap between the winner and the runner-up is known; the probability that the winner wins is exact.
+    Each simulated vote has a known gap between its winner and the runner-up. The table says how often the
+    true winner also wins with noise, as a mean over all gaps; these chances are computed, not sampled.
 
     With --delta 0, pure privacy, Laplace noise (beta = 1) is the only one that is compared.
 

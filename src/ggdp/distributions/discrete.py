@@ -23,7 +23,7 @@ _NOTHING = 746.0  # exp(-746) is no positive double
 
 @dataclass(frozen=True)
 class DiscreteGeneralizedGaussian:
-    """Whole numbers k with probability exp(-(|k|/scale)^beta) / Z, Z the sum over all of them.
+    """Noise of whole numbers k, with probability exp(-(|k|/scale)^beta) / Z, Z the sum over all of them.
 
     beta = 1 is the discrete Laplace law (two-sided geometric), beta = 2 the discrete Gaussian. Functions of k
     are vectorised; k need not be whole: `pmf` is zero in between, and `cdf` counts what lies at or below.

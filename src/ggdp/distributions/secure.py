@@ -98,7 +98,7 @@ def secure_generator(*, key: bytes | None = None) -> "SecureGenerator":
 
 
 class SecureGenerator:
-    """A ChaCha20 keystream read once, front to back; made by `secure_generator`.
+    """A generator of unpredictable numbers, a ChaCha20 keystream read once; made by `secure_generator`.
 
     It offers what the library draws (`words`, `random`, `integers`, `bytes`), not all of
     `numpy.random.Generator`.

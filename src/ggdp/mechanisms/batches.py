@@ -145,7 +145,7 @@ class TruncatedPoisson(Batched):
 
 @dataclass(frozen=True)
 class RandomAllocation(Batched):
-    """`steps` releases in which every record takes part in `times_used`, chosen at random, alone.
+    """An epoch of `steps` releases; each record is in `times_used` of them, drawn independently of others.
 
     With `times_used` = 1 every record picks one of the steps: balls in bins. One `RandomAllocation` is all
     `steps` releases, an epoch; `Composed(RandomAllocation(...), times=epochs)` picks anew in every epoch.
@@ -193,7 +193,7 @@ class Shuffled(Batched):
 
 @dataclass(frozen=True)
 class Sampling:
-    """How batches are drawn, before it is said what is released on them.
+    """A way to draw batches of records, such as a Poisson sample; it does not say what is released on them.
 
     Make one by name, `Sampling.fixed_size(sample_size=256, population=50_000)`, or from text,
     `Sampling.parse("fixed-size:256/50000")`; `of(mechanism)` is then the mechanism on such batches.
@@ -249,14 +249,16 @@ class Sampling:
         kind, _, rest = str(text).partition(":")
         if kind not in _KINDS:
             forms = ", ".join(f"{name}:{'/'.join(wanted)}" for name, (_, wanted) in _KINDS.items())
-            raise ValueError(f"sampling must be one of {forms}, got {text!r}")
+            raise ValueError(f"sampling must be one of {forms}, got {arguments.shown(text)}")
         wanted, parts = _KINDS[kind][1], rest.split("/")
         try:
             numbers = [int(part) if part.strip().isdigit() else float(part) for part in parts]
         except ValueError:
             numbers = []
         if len(numbers) != len(wanted):
-            raise ValueError(f"sampling must be {kind}:{'/'.join(wanted)} with numbers, got {text!r}")
+            raise ValueError(
+                f"sampling must be {kind}:{'/'.join(wanted)} with numbers, got {arguments.shown(text)}"
+            )
         return cls(kind, tuple(numbers))
 
     @classmethod
@@ -299,7 +301,8 @@ class Sampling:
             return made(mechanism, **fields)
         except ValueError as error:
             if str(error).partition(" ")[0] in names:
-                raise ValueError(f"sampling must have numbers that fit, got {self}: {error}") from None
+                shown = arguments.shown(str(self)).strip("'")
+                raise ValueError(f"sampling must have numbers that fit, got {shown}: {error}") from None
             raise
 
 

@@ -170,8 +170,7 @@ def _half_line(pair: ShiftPair, t: Array, z: Array, residual: Array, side: float
 
 
 def _beyond_the_ends(pair: ShiftPair, t: Array) -> Array:
-    """By how much the largest loss may exceed t, or the smallest one lie below it, for t outside of both: these
-    two are rounded. Neither form of the curve is larger there."""
+    """How much of a curve may be left at t beyond the largest or the smallest loss: these two are rounded."""
     found = np.zeros_like(t)
     for end, side in ((pair.supremum, 1.0), (pair.infimum, -1.0)):
         if math.isfinite(end):

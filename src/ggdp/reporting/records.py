@@ -41,6 +41,16 @@ def rounded_up(number: float, digits: int = 10) -> str:
     return _rounded(number, digits, decimal.ROUND_CEILING)
 
 
+def probability(log_prob: float) -> str:
+    """A probability from its logarithm, with four digits, also where it is smaller than any double.
+
+    >>> probability(-1.0), probability(-10000.0)
+    ('0.3679', '1.135e-4343')
+    """
+    with decimal.localcontext(prec=20):
+        return f"{decimal.Decimal(log_prob).exp():.4g}"
+
+
 def rounded_down(number: float, digits: int = 10) -> str:
     """The number with so many significant digits, rounded down: a lower bound stays one in print."""
     return _rounded(number, digits, decimal.ROUND_FLOOR)

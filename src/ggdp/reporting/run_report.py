@@ -15,7 +15,7 @@ from ggdp.mechanisms import Adjacency
 from ggdp.reporting import figures
 from ggdp.reporting.guarantee import Guarantee, one_pair, risk_sentences
 from ggdp.reporting.pages import NO_BOUND, SEEDED, Picture, Report
-from ggdp.reporting.records import CertifiedNumber, Fields, Run, norm_in_words, rounded_up
+from ggdp.reporting.records import CertifiedNumber, Fields, Run, norm_in_words, probability, rounded_up
 from ggdp.reporting.training_report import audit_report, training_report
 
 USUAL_DELTA = 1e-6
@@ -246,7 +246,7 @@ def choice_report(result: Fields, top: Fields) -> Report:
         one.real("beta", least=1.0)
         one.real("log_loss")
     beside = {
-        f"log of the loss of {one.capitalize()} noise": f"{result.inside(one).real('log_loss'):.6g}"
+        f"loss of {one.capitalize()} noise": probability(result.inside(one).real("log_loss"))
         for one in ("laplace", "gaussian")
         if result.holds(one)
     }
@@ -273,7 +273,7 @@ def choice_report(result: Fields, top: Fields) -> Report:
             **vector,
             "neighbours": str(top.adjacency()),
             "best beta": f"{best.real('beta'):.4g}",
-            "log of its loss": f"{best.real('log_loss'):.6g}",
+            "its loss": probability(best.real("log_loss")),
             **beside,
         },
         proved=("The best noise and every one drawn have a certified epsilon at or below the target.",),

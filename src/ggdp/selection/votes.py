@@ -65,7 +65,10 @@ def read_votes(path: Path) -> Votes:
 
 def read_labels(path: Path, num_queries: int) -> NDArray[np.int64]:
     """True labels from a file of the same kinds, one whole number for each of the first queries."""
-    labels = _whole_numbers(str(path), np.ravel(read_array(path, "labels")))
+    found = read_array(path, "labels")
+    if found.size != max(found.shape, default=1):
+        raise ValueError(f"{path} must hold one label for each query, got an array of shape {found.shape}")
+    labels = _whole_numbers(str(path), np.ravel(found))
     if len(labels) < num_queries:
         raise ValueError(f"{path} must hold a label for each of {num_queries} queries, got {len(labels)}")
     return labels[:num_queries]

@@ -59,7 +59,7 @@ Confidence = Annotated[
     float,
     typer.Option(
         "--confidence",
-        help="With which the lower bound holds, in [0.5, 1).",
+        help="Confidence with which the lower bound holds, in [0.5, 1).",
         parser=options.number("--confidence", least=0.5, below=1.0),
         metavar="NUMBER",
     ),
@@ -68,7 +68,7 @@ AuditDelta = Annotated[
     float | None,
     typer.Option(
         "--audit-delta",
-        help="At which epsilons are compared, in (0, 0.5]; --delta if left out.",
+        help="The delta at which both epsilons are compared, in (0, 0.5]; --delta if left out.",
         parser=options.number("--audit-delta", above=0.0, most=0.5),
         metavar="NUMBER",
     ),

@@ -114,13 +114,11 @@ ClipNorm = Annotated[
         "--clip-norm", "Largest norm of one example's gradient, in [1e-30, 1e30].", least=1e-30, most=1e30
     ),
 ]
-LearningRate = Annotated[
-    float | None, _positive("--learning-rate", "Of stochastic gradient descent, up to 1e38.", most=1e38)
-]
+LearningRate = Annotated[float | None, _positive("--learning-rate", "Learning rate, up to 1e38.", most=1e38)]
 Views = Annotated[
     int,
     _count(
-        "--views", "Of cifar10: 2 trains on every image beside its mirror image, at the price of one.", most=2
+        "--views", "For cifar10: 2 trains on every image and its mirror image, at the same epsilon.", most=2
     ),
 ]
 Physical = Annotated[
@@ -136,7 +134,9 @@ Data = Annotated[
 Synthetic = Annotated[bool, typer.Option("--synthetic", help="Small made-up data, for a smoke run.")]
 Vocabulary = Annotated[
     str,
-    typer.Option("--vocabulary", help="Of imdb: train (not private), unlabelled, or a file of words."),
+    typer.Option(
+        "--vocabulary", help="For imdb, where its words are from: train (not private), unlabelled, or a file."
+    ),
 ]
 Device = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:1, ...")]
 CheckpointFolder = Annotated[

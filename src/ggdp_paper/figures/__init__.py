@@ -47,7 +47,6 @@ def experiment_named(name: str) -> Experiment:
 
 def chosen(names: list[str]) -> list[Experiment]:
     """The figures of these names in the order of the paper, each once; `all` and no name mean all."""
-    if not names or "all" in names:
-        names = list(NAMES)
-    wanted = {experiment_named(name).name for name in names}
-    return [experiment_named(name) for name in NAMES if name in wanted]
+    wanted = {experiment_named(name).name for name in names if name != "all"}
+    everything = not names or "all" in names
+    return [experiment_named(name) for name in NAMES if everything or name in wanted]

@@ -132,6 +132,7 @@ def test_an_unknown_figure_backend_or_folder_is_refused_in_one_line(ggdp, tmp_pa
     backends = "loky, threading, sequential, dask, ray"
     for arguments, told in (
         (["fig99"], "figure must be one of fig1, "),
+        (["all", "fig99"], "figure must be one of fig1, "),
         (["fig1", "--backend", "slurm"], f"--backend must be one of {backends}, got 'slurm'"),
         (["fig1", "--jobs", "0"], "--jobs must be a whole number in [1, 1024], got 0"),
         (["fig1", "--data", tmp_path / "nowhere"], "--data must be a folder"),
@@ -147,7 +148,8 @@ def test_an_unknown_figure_backend_or_folder_is_refused_in_one_line(ggdp, tmp_pa
         (["fig1", "--out", "/proc/nothing"], "--out must be a folder that can be made, got '/proc/nothing'"),
         (["fig1", "--out", tmp_path / "file" / "below"], "--out must be a folder, or the name of a new one"),
     ):
-        refused = ggdp("reproduce", "--out", tmp_path / "out", *arguments)
+        out = () if "--out" in arguments else ("--out", tmp_path / "out")
+        refused = ggdp("reproduce", *out, *arguments)
         assert refused.code == 2
         assert told in refused.err
         assert refused.err.count("\n") == 1
