@@ -117,7 +117,7 @@ def test_no_replacement_costs_more_than_fixed_size_batches_and_one_release_is_ex
                 truths.append(delta_of(noise, subsets(data, 2), subsets([other, *data[1:]], 2), at))
         assert max(truths) <= found.upper + 1e-5
         assert max(truths) == pytest.approx(found.lower, abs=1e-5)
-        assert found.width <= 1e-4 * found.upper
+        assert found.width <= 1e-4 * found.upper + 1e-14  # next to the largest loss, which is rounded
 
 
 def test_two_replacements_in_fixed_size_batches_lie_between_the_two_ends():

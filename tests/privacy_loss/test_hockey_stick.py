@@ -31,6 +31,42 @@ def test_profile_lies_within_its_claimed_error_of_mpmath(pair, points):
         assert near.error[i] <= 1e-10 * near.value[i]
 
 
+@pytest.mark.parametrize("rate", [0.7, 1.0 - 1e-4, 1.0 - 1e-8, 1.0 - 1e-11])
+@pytest.mark.parametrize(("beta", "shift"), [(2.2, 1.7), (3.0, 1.4), (18.9, 1.18)])
+def test_rates_next_to_one_keep_the_digits_of_one_minus_the_rate(beta, shift, rate):
+    """rate (e^l - 1) is next to -1 where the record is all but surely not the one that was drawn."""
+    pair = ShiftPair(beta, 0.0, -shift, rate)
+    points = pair.supremum * (1.0 - np.array([0.3, 1e-2, 1e-4]))
+    found = hockey_stick(pair, points)
+    for t, value, error in zip(points, found.value, found.error, strict=True):
+        with mpmath.workdps(DIGITS):
+            truth = ExactPair(pair).delta(mpmath.mpf(float(t)))
+        assert abs(value - truth) <= error
+        assert error <= 1e-3 * truth
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        ShiftPair(1.0, 1.0 / 0.06848948977202775, 0.0, 1.0),
+        ShiftPair(1.0, 1.0 / 12.377529115289915, -1.0 / 12.377529115289915, 1.0),
+        ShiftPair(29.29076077627586, 0.0, -1.0 / 2.217193310506654, 0.9999469684211815),
+    ],
+)
+def test_next_to_the_largest_loss_its_rounding_is_charged(pair):
+    """The largest loss is a rounded number: at it, and at its neighbours, delta need not be zero."""
+    end = pair.supremum
+    points = np.array([end, np.nextafter(end, 0.0), np.nextafter(end, 1e9)])
+    found = hockey_stick(pair, points)
+    with mpmath.workdps(DIGITS):
+        exact = ExactPair(pair)
+        largest = exact.loss(mpmath.mpf(200))
+        for t, value, error in zip(points, found.value, found.error, strict=True):
+            truth = max(largest - mpmath.mpf(float(t)), 0)  # no less than delta there
+            assert value + error >= min(truth, exact.mixture_survival(mpmath.mpf(0), exact.up) * truth)
+            assert error <= 1e-13
+
+
 def test_profile_beyond_the_ends_of_a_bounded_loss_is_exact():
     pair = ShiftPair(1.0, 0.5, 0.0, 1.0)
     assert hockey_stick(pair, np.array([0.5, 0.7])).value.tolist() == [0.0, 0.0]

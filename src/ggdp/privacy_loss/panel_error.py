@@ -41,6 +41,11 @@ def log_tilted(pair: ShiftPair, z: Array, theta: float) -> Array:
 
 def log_panel_error(pair: ShiftPair, left: Array, right: Array, tilts: Tilts, omega: float) -> Array:
     """log of the proved error of the n-node rule, one row per tilt and one column per panel."""
+    with np.errstate(divide="ignore"):  # a panel may be a single point, of no error
+        return _log_panel_error(pair, left, right, tilts, omega)
+
+
+def _log_panel_error(pair: ShiftPair, left: Array, right: Array, tilts: Tilts, omega: float) -> Array:
     best = np.full((len(tilts), len(left)), np.inf)
     touching = np.zeros(len(left), dtype=bool)
     if pair.beta != int(pair.beta):

@@ -23,9 +23,10 @@ every term positive. What may be wrong, and its bound:
 
 Where the integrand falls too slowly to be cut off, as with atoms or few releases, the line ends in a window.
 With kappa(y) = e^(-theta y) (1 - e^-y)_+ and S the tilted sum, (1) is the mean of kappa(S - eps), times
-e^(K(theta) - theta eps). The transform of kappa, k(w) = 1 / (s (1 + s)), is multiplied by J(w), which is 1 up
-to c Omega and falls in a straight line to 0 at Omega. What this changes, e(y), has the transform k (J - 1), and
-|k| <= 1/w^2, |k'| <= 2/|w|^3, |k''| <= 6/w^4. So, integrating the transform as it is, and twice by parts,
+e^(K(theta) - theta eps). The transform of kappa, k(w) = 1 / (s (1 + s)), is multiplied by J(w), which is 1
+up to c Omega and falls in a straight line to 0 at Omega. What this changes, e(y), has the transform
+k (J - 1), and |k| <= 1/w^2, |k'| <= 2/|w|^3, |k''| <= 6/w^4. So, integrating the transform as it is, and
+twice by parts,
 
     |e(y)| <= 0.374 / Omega    and    |e(y)| <= 6.5 / (Omega^3 y^2)        for c = 0.72.
 
@@ -35,8 +36,8 @@ With f(v) = (sin(v) / v)^2, v = Omega y / 2 and w = 0.8125 both are at most
 
 for |v| > b = pi/2 since 1/(v+b)^2 + 1/(v-b)^2 >= 2/v^2, else since f(v) >= 4/pi^2. The transform of G,
 (4 pi w / Omega^2) (1 - w/Omega) (1 + cos(pi w/Omega)), ends at Omega too. So the trapezoid sum of it, which
-is the mean of the sum of G(S - eps + j W) over all j, bounds what the window changes in (2), and nothing need be
-known of K beyond Omega.
+is the mean of the sum of G(S - eps + j W) over all j, bounds what the window changes in (2), and nothing need
+be known of K beyond Omega.
 
 K does not depend on eps: further questions reuse the line.
 """

@@ -27,6 +27,8 @@ MOST_EPSILON = 2000.0
 """The largest epsilon that is computed where there is no closed form."""
 
 
+_NEXT_TO_ZERO = (1e-16, 1e-15, 1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9)
+
 LEAST_DELTA = 5e-324
 """A positive delta never becomes an upper bound of zero."""
 
@@ -228,6 +230,10 @@ class ClosedForm:
                 high >= ceiling or self.log_delta(high).upper <= log_delta
             ):
                 return EpsilonSandwich(low, min(start, high), high, 0.0, ErrorLedger())
+        # so close to zero that delta at zero, less its rounding, is the delta asked for
+        for high in _NEXT_TO_ZERO:
+            if start < high and self.log_delta(high).upper <= log_delta:
+                return EpsilonSandwich(0.0, min(start, high), high, 0.0, ErrorLedger())
         raise too_large(0.0, about=start)
 
     def start(self, log_delta: float) -> float:
