@@ -307,10 +307,12 @@ def _assemble(
         for (_, times), part in zip(parts, nodes, strict=True):
             CLOCK.check()
             ratio, slip = of_nodes(part, step, count)
-            exponent += times * np.log(ratio)
-            size = np.abs(ratio)
+            log_ratio, size = np.log(ratio), np.abs(ratio)
+            exponent += times * log_ratio
             growth_quadrature += times * np.log1p(part.quadrature[0] / size)
-            growth_roundoff += times * np.log1p(slip / size)
+            # the two exponents may cancel in their sum, and their rounding does not
+            turned = 4.0 * UNIT_ROUNDOFF * (np.abs(log_ratio) + omega * abs(part.mean))
+            growth_roundoff += times * (np.log1p(slip / size) + turned)
             mean += times * part.mean
             log_phi += times * part.log_phi[0]
             log_phi_2 += times * (part.log_phi[1] + part.quadrature[1] + part.roundoff[1])

@@ -90,9 +90,10 @@ class Jumps:
         def total(each: Sequence[float]) -> float:
             return math.fsum(scale * one for scale, one in zip(scales, each, strict=True))
 
-        more = math.fsum(math.exp(min(a - b * epsilon - base, _LARGE)) for a, b, _ in self.bounds) * (
-            1.0 + 1e-9
-        )
+        exponents = [a - b * epsilon - base for a, b, _ in self.bounds]
+        if max(exponents) > _LARGE:
+            raise CannotCertifyError("epsilon is far from where the lines were drawn")
+        more = math.fsum(math.exp(one) for one in exponents) * (1.0 + 1e-9)
         rest = [(math.exp(min(c - b * epsilon - base, _LARGE)), b) for _, b, c in self.bounds]
         about = math.fsum(one for one, _ in rest)
         value = total([term.value for term in terms]) + about
@@ -363,6 +364,7 @@ class _Split:
             with np.errstate(divide="ignore", invalid="ignore"):
                 # of the power, whose exponent is times log(value)
                 error += 4.0 * UNIT_ROUNDOFF * np.nan_to_num(np.abs(value * np.log(value)))
+            error += 4.0 * UNIT_ROUNDOFF * omega * abs(bulk.mean)
             log_phi += times * bulk.log_phi[0]
             mean += times * bulk.mean
             if index not in beside:
