@@ -195,6 +195,11 @@ class OnLine:
     roundoff: float
 
     @property
+    def log_value(self) -> float:
+        """log delta, of which nothing is certified; far below e^base it is only said to be."""
+        return self.base + math.log(max(self.value, 1e-300))
+
+    @property
     def high(self) -> float:
         """No less than delta."""
         return self.value + self.roundoff + self.quadrature + self.truncation

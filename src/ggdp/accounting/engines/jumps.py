@@ -55,6 +55,7 @@ _FACTORS = np.linspace(-3.0, 2.0, 11)  # log z, beside the log of how many jumps
 _LITTLE = 30.0  # log of how much smaller than delta a term is that is only bounded
 _TILTS = math.log(1e-3), math.log(1e4)  # times 1 / epsilon, between which saddles are sought
 _MOST_TURNS, _FURTHEST = 10, 2.0  # steps of a search for epsilon, and how far one goes in its logarithm
+_TOO_RARE = 4.0  # how far a term may be taken for too rare before its line is drawn again
 _CLOSE = 0.02  # to the best tilt, in its logarithm
 _LARGE = 700.0  # exponent of the largest factor taken
 
@@ -81,7 +82,7 @@ class Jumps:
         if epsilon < self.begins:
             raise CannotCertifyError("epsilon lies below what fewer jumps add up to")
         terms = [line.delta(epsilon) for line in self.lines]
-        base = max(term.base + math.log(max(term.value, 1e-300)) for term in terms)
+        base = max(term.log_value for term in terms)
         # each base, K(theta) - theta eps, is a difference of possibly large numbers
         doubt = max(abs(line.log_phi) + line.theta * abs(epsilon) + abs(base) + 4.0 for line in self.lines)
         doubt *= 8.0 * UNIT_ROUNDOFF
@@ -127,16 +128,23 @@ def draw(parts: Parts, epsilon: float, spare: float = 1.0) -> Jumps:
         CannotCertifyError: no loss is large enough, too many jumps matter, or a line cannot be drawn.
     """
     found = _planned(parts, epsilon)
-    split, lines = found.split, []
+    split, saddles = found.split, dict(enumerate(found.saddles, found.fewest))
     bounds = [(split.certified_many(*found.more), found.more[1], -math.inf)]
-    for turn, one in enumerate(found.saddles, found.fewest):
+    rarity = {}  # of the terms that get a line
+    for turn, one in saddles.items():
         if one.log_delta < found.log_delta - _LITTLE:
             log_one = split.certified_one(turn, one.theta)
             bounds.append((log_one, one.theta, one.log_delta + one.theta * epsilon))
         else:
-            rarity = spare * math.exp(min(found.log_delta - one.log_delta, _LARGE))
-            lines.append(split.line(turn, one, found.steepness, rarity))
-    return Jumps(lines, split.largest_bulk if found.fewest else 0.0, bounds)
+            rarity[turn] = spare * math.exp(min(found.log_delta - one.log_delta, _LARGE))
+    lines = {turn: split.line(turn, saddles[turn], found.steepness, rare) for turn, rare in rarity.items()}
+    logs = {turn: line.delta(epsilon).log_value for turn, line in lines.items()}
+    whole = float(np.logaddexp.reduce(list(logs.values())))
+    for turn, log_one in logs.items():  # a plan may be wrong by a factor of thousands
+        rare = spare * math.exp(min(whole - log_one, _LARGE))
+        if rarity[turn] > _TOO_RARE * rare:
+            lines[turn] = split.line(turn, saddles[turn], found.steepness, rare)
+    return Jumps(list(lines.values()), split.largest_bulk if found.fewest else 0.0, bounds)
 
 
 def planned_epsilon(parts: Parts, log_delta: float, start: float) -> float:
