@@ -17,6 +17,7 @@ this were wrong: tests/privacy_loss/test_quadrature.py, against mpmath at 50 dig
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +31,7 @@ Complex = NDArray[np.complex128]
 
 _RIM = np.exp(1j * np.linspace(0.0, math.pi, 13))
 _APART = math.log(2.0)  # log of the ratio of two parts whose sum has no zero, whatever their phases
-_ELLIPSES = (5.0, 2.5)  # candidate rho; a kink nearer than the ellipse shrinks it
+_ELLIPSES = (5.0, 2.5)  # candidate rho, the usually better one first; a nearer kink shrinks the ellipse
 
 
 def log_tilted(pair: ShiftPair, z: Array, theta: float) -> Array:
@@ -39,20 +40,26 @@ def log_tilted(pair: ShiftPair, z: Array, theta: float) -> Array:
     return np.asarray((1.0 + theta) * up - theta * down - np.abs(z) ** pair.beta - pair.log_normalizer)
 
 
-def log_panel_error(pair: ShiftPair, left: Array, right: Array, tilts: Tilts, omega: float) -> Array:
-    """log of the proved error of the n-node rule, one row per tilt and one column per panel."""
-    with np.errstate(divide="ignore"):  # a panel may be a single point, of no error
-        return _log_panel_error(pair, left, right, tilts, omega)
+def log_panel_error(
+    pair: ShiftPair, left: Array, right: Array, tilts: Tilts, omega: float, enough: Tilts | None = None
+) -> Array:
+    """log of the proved error of the n-node rule, one row per tilt and one column per panel.
 
-
-def _log_panel_error(pair: ShiftPair, left: Array, right: Array, tilts: Tilts, omega: float) -> Array:
-    best = np.full((len(tilts), len(left)), np.inf)
+    Where a bound is no more than `enough`, for each tilt, no better one is sought.
+    """
+    wanted = np.array([-math.inf] * len(tilts) if enough is None else enough)[:, None]
     touching = np.zeros(len(left), dtype=bool)
     if pair.beta != int(pair.beta):
         touching = np.isin(left, pair.kinks) | np.isin(right, pair.kinks)
-        best[:, touching] = _log_lipschitz_error(pair, left[touching], right[touching], tilts, omega)
-    best[:, ~touching] = _log_ellipse_error(pair, left[~touching], right[~touching], tilts, omega)
-    return np.asarray(np.minimum(best, _log_whole(pair, left, right, tilts)))
+    bounds = [(touching, _log_lipschitz_error)]
+    bounds += [(~touching, partial(_log_ellipse_error, rho=rho)) for rho in _ELLIPSES]
+    with np.errstate(divide="ignore"):  # a panel may be a single point, of no error
+        best = _log_whole(pair, left, right, tilts)
+        for where, bound in bounds:
+            some = where & ~np.all(best <= wanted, axis=0)
+            if some.any():
+                best[:, some] = np.minimum(best[:, some], bound(pair, left[some], right[some], tilts, omega))
+    return best
 
 
 def _log_whole(pair: ShiftPair, left: Array, right: Array, tilts: Tilts) -> Array:
@@ -80,17 +87,18 @@ def _frequencies(tilts: Tilts, omega: float) -> Tilts:
     return (omega,) + (0.0,) * (len(tilts) - 1)
 
 
-def _log_ellipse_error(pair: ShiftPair, left: Array, right: Array, tilts: Tilts, omega: float) -> Array:
-    """The theorem's bound, the better of two ellipses, each shrunk where it would reach a kink."""
-    panels = len(left)
-    centre, half = np.tile(0.5 * (left + right), 2), np.tile(0.5 * (right - left), 2)
-    rho = np.repeat(_ELLIPSES, panels)
+def _log_ellipse_error(
+    pair: ShiftPair, left: Array, right: Array, tilts: Tilts, omega: float, *, rho: float
+) -> Array:
+    """The theorem's bound for one ellipse, which is shrunk where it would reach a kink."""
+    centre, half = 0.5 * (left + right), 0.5 * (right - left)
+    rhos = np.full(len(left), rho)
     if pair.beta != int(pair.beta):
         nearest = np.min([np.abs(centre - kink) for kink in pair.kinks], axis=0) / half
-        rho = np.minimum(rho, 0.98 * (nearest + np.sqrt(np.maximum(nearest**2 - 1.0, 0.0))))
-    rho = np.maximum(rho, 1.001)
-    rim = centre[:, None] + 0.5 * half[:, None] * (rho[:, None] * _RIM + _RIM.conj() / rho[:, None])
-    reach = half * 0.5 * (rho + 1.0 / rho)
+        rhos = np.minimum(rhos, 0.98 * (nearest + np.sqrt(np.maximum(nearest**2 - 1.0, 0.0))))
+    rhos = np.maximum(rhos, 1.001)
+    rim = centre[:, None] + 0.5 * half[:, None] * (rhos[:, None] * _RIM + _RIM.conj() / rhos[:, None])
+    reach = half * 0.5 * (rhos + 1.0 / rhos)
     gap = reach * (0.5 * math.pi / (len(_RIM) - 1))  # to the nearest rim point, along the rim
     base, up, down, odds_up, odds_down = _on_rim(pair, rim, centre)
     pulls = _Pulls.on(pair, centre, reach, gap, odds_up.real, odds_down.real)
@@ -98,8 +106,8 @@ def _log_ellipse_error(pair: ShiftPair, left: Array, right: Array, tilts: Tilts,
         math.log(8.0)
         - pair.log_normalizer
         + np.log(half)
-        - (2 * NODES_PER_PANEL - 1) * np.log(rho)
-        - np.log(rho - 1.0)
+        - (2 * NODES_PER_PANEL - 1) * np.log(rhos)
+        - np.log(rhos - 1.0)
     )
     # log r must stay analytic: |Im l| <= pi/2 keeps 1 - rate + rate e^l in the right half plane, and where
     # one of the two parts is less than half the other all over the ellipse, their sum has no zero
@@ -115,7 +123,7 @@ def _log_ellipse_error(pair: ShiftPair, left: Array, right: Array, tilts: Tilts,
             axis=1
         )
         rows.append(fixed + log_modulus + gap * pulls.slope(theta, frequency))
-    return np.asarray(np.stack(rows).reshape(len(tilts), 2, panels).min(axis=1))
+    return np.stack(rows)
 
 
 def _on_rim(

@@ -315,7 +315,8 @@ def _refined(
     done: list[tuple[Array, Array]] = []
     totals, count = np.zeros(len(tilts)), 0
     for _ in range(_MOST_ROUNDS):
-        log_error = log_panel_error(pair, left, right, tilts, omega) - np.array(log_phis)[:, None]
+        enough = tuple(log_phi + negligible for log_phi in log_phis)
+        log_error = log_panel_error(pair, left, right, tilts, omega, enough) - np.array(log_phis)[:, None]
         good = np.all(log_error <= negligible, axis=0)
         done.append((left[good], right[good]))
         totals += np.exp(log_error[:, good]).sum(axis=1)

@@ -18,6 +18,7 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.fft import next_fast_len
 
 from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.quadrature import Nodes
@@ -92,7 +93,7 @@ def _powers(base: NDArray[np.complex128], count: int) -> NDArray[np.complex128]:
 def _transformed(
     share: Array | NDArray[np.complex128], loss: Array, step: float, count: int
 ) -> NDArray[np.complex128]:
-    size = 1 << math.ceil(math.log2(_OVERSAMPLED * count))
+    size = next_fast_len(_OVERSAMPLED * count, real=True)
     around, narrow = np.arange(1 - _HALF, _HALF + 1), math.pi**2 / _TAU
     real, imaginary = np.zeros(size), np.zeros(size if np.iscomplexobj(share) else 0)
     for begin in range(0, len(loss), _AT_ONCE):

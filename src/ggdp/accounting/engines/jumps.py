@@ -47,12 +47,12 @@ from ggdp.privacy_loss.quadrature import Nodes, certified_nodes_of_all
 
 _FRACTIONS = (0.4, 0.25, 0.6, 0.15)  # of epsilon at which jumps begin, in the order in which they are tried
 _MOST_JUMPS = 6
-_NEGLIGIBLE = 2e-7  # what more jumps may add, relative to delta times its steepness
+_NEGLIGIBLE = 2e-7  # what a bound may add, relative to delta times its steepness
 _LEAST_STEEP = 0.02
 _MOST_PANELS = 60_000  # of all kinds
 _CHERNOFF_TILTS = np.geomspace(0.05, 500.0, 30)  # times 1 / epsilon
 _FACTORS = np.linspace(-3.0, 2.0, 11)  # log z, beside the log of how many jumps are one too many
-_LITTLE = 30.0  # log of how much smaller than delta a term is that is only bounded
+_MARGIN = 3.0  # log of how much smaller still a term is planned to be that is only bounded
 _TILTS = math.log(1e-3), math.log(1e4)  # times 1 / epsilon, between which saddles are sought
 _MOST_TURNS, _FURTHEST = 10, 2.0  # steps of a search for epsilon, and how far one goes in its logarithm
 _TOO_RARE = 4.0  # how far a term may be taken for too rare before its line is drawn again
@@ -132,7 +132,7 @@ def draw(parts: Parts, epsilon: float, spare: float = 1.0) -> Jumps:
     bounds = [(split.certified_many(*found.more), found.more[1], -math.inf)]
     rarity = {}  # of the terms that get a line
     for turn, one in saddles.items():
-        if one.log_delta < found.log_delta - _LITTLE:
+        if _chernoff(one) <= found.log_delta + found.log_allowed + math.log(spare) - _MARGIN:
             log_one = split.certified_one(turn, one.theta)
             bounds.append((log_one, one.theta, one.log_delta + one.theta * epsilon))
         else:
@@ -154,10 +154,18 @@ def planned_epsilon(parts: Parts, log_delta: float, start: float) -> float:
         CannotCertifyError: jumps cannot be told from other losses there.
     """
     low, high, point = -math.inf, math.inf, math.log(start)
+    planned: float | None = None  # the last point that could be
     for _ in range(_MOST_TURNS):
         CLOCK.check()
-        found = _planned(parts, math.exp(point))
-        gap = found.log_delta - log_delta
+        try:
+            found = _planned(parts, math.exp(point))
+        except CannotCertifyError:
+            if planned is None:
+                raise
+            low, high = (point, high) if point < planned else (low, point)
+            point = 0.5 * (point + planned)
+            continue
+        planned, gap = point, found.log_delta - log_delta
         low, high = (point, high) if gap > 0.0 else (low, point)
         step = max(-_FURTHEST, min(gap / found.steepness, _FURTHEST))
         if abs(step) < _CLOSE:
@@ -185,6 +193,18 @@ class _Planned:
     steepness: float
     more: tuple[int, float, float]
 
+    @property
+    def log_allowed(self) -> float:
+        """log of what a bound may add, relative to the sum."""
+        return math.log(_NEGLIGIBLE * max(self.steepness, _LEAST_STEEP))
+
+
+def _chernoff(saddle: Saddle) -> float:
+    """log of Chernoff's bound on a term, by the plan of its line."""
+    theta = saddle.theta
+    spread = math.log(math.sqrt(2.0 * math.pi) * saddle.deviation * theta * (1.0 + theta))
+    return saddle.log_delta + spread + log_chernoff_constant(theta)
+
 
 def _planned(parts: Parts, epsilon: float) -> _Planned:
     for fraction in _FRACTIONS if epsilon > 0.0 else ():
@@ -200,8 +220,9 @@ def _planned(parts: Parts, epsilon: float) -> _Planned:
             log_delta = float(np.logaddexp.reduce(log_deltas))
             steepness = epsilon * float(np.exp(log_deltas - log_delta) @ [one.theta for one in saddles])
             log_many, tilt, factor = split.many(count, epsilon)
-            if log_many <= log_delta + math.log(_NEGLIGIBLE * max(steepness, _LEAST_STEEP)):
-                return _Planned(split, saddles, fewest, log_delta, steepness, (count, tilt, factor))
+            planned = _Planned(split, saddles, fewest, log_delta, steepness, (count, tilt, factor))
+            if log_many <= log_delta + planned.log_allowed:
+                return planned
     raise CannotCertifyError("no loss is a jump, or more jumps matter than are told apart")
 
 

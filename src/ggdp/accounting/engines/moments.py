@@ -5,8 +5,8 @@ Used only where no engine certifies its own error well enough. Above, delta(eps)
 sup_x (1 - e^-x) e^{-theta x} for any theta > 0, with K certified by quadrature. Below, a composition is at
 least as revealing as any one of its releases, and delta(eps) >= P(E) - e^eps Q(E) for the event E that some
 loss exceeds a number c. Where one large loss decides and all others hardly vary, the best c leaves next to
-nothing out. Of a few releases with bounded losses, E is also that all noise exceeds a point: then the sum of
-losses is at least that of the losses there, l, and delta(eps) >= P(E) (1 - e^(eps - l)).
+nothing out. Where losses are bounded, E is also that all noise exceeds a point: then the sum of losses is at
+least that of the losses there, l, and delta(eps) >= P(E) (1 - e^(eps - l)).
 """
 
 import math
@@ -25,7 +25,6 @@ from ggdp.privacy_loss.quadrature import NEGLIGIBLE, certified_nodes_of_all
 _FACTORS = (1.0, 0.85, 0.7, 0.55, 0.4, 0.25, 0.1, 0.03, 0.01, 0.001)  # of the saddle's tilt
 _MOST_SINGLE = 3  # releases that are asked for their own cost
 _MOST_PARTS = 50  # more are not worth the time
-_MOST_TOGETHER = 1000  # releases that may all be extreme at once
 _POINTS = 2000  # at which they are tried
 _NONE = -1e9  # log of a mass that is none
 
@@ -121,10 +120,13 @@ def epsilon_below(parts: Parts, plan: TiltPlan, log_delta: float) -> float:
 
 def _all_beyond(parts: Parts) -> tuple[Array, Array]:
     """The events that all noise exceeds a point: no more than log P(E), and than the sum of losses on E."""
-    log_p, least = np.zeros(_POINTS), np.zeros(_POINTS)
+    log_p, least = np.zeros(2 * _POINTS), np.zeros(2 * _POINTS)
+    releases = float(sum(times for _, times in parts))
     for pair, times in parts:
-        reach = (700.0 / float(sum(count for _, count in parts))) ** (1.0 / pair.beta)
-        places = pair.up + np.linspace(-reach, reach, _POINTS)
+        # from where one of the releases hardly ever lies below, to where hardly ever all lie beyond
+        far, near = (700.0 ** (1.0 / pair.beta), (700.0 / releases) ** (1.0 / pair.beta))
+        steps = np.append(np.linspace(-far, -near, _POINTS), np.linspace(-near, near, _POINTS))
+        places = pair.up + steps
         one_p, _, slip = log_masses(pair, places)
         log_p += times * (one_p - slip)
         least += times * pair.loss(places)
@@ -133,23 +135,23 @@ def _all_beyond(parts: Parts) -> tuple[Array, Array]:
 
 def _all_epsilon(parts: Parts, log_delta: float) -> float:
     """The largest epsilon that one of these events shows: least loss on it + log(1 - delta / P(E))."""
-    if sum(times for _, times in parts) > _MOST_TOGETHER:
+    if len(parts) > _MOST_PARTS:
         return -math.inf
     log_p, least = _all_beyond(parts)
     share = log_delta - log_p
     with np.errstate(divide="ignore", invalid="ignore"):
         found = least + np.log1p(-np.exp(np.minimum(share, 0.0)))
-    return float(np.where(share < 0.0, found, -np.inf).max()) * (1.0 - 1e-14)
+    return float(np.where((share < 0.0) & ~np.isnan(found), found, -np.inf).max()) * (1.0 - 1e-14)
 
 
 def _all_log_delta(parts: Parts, epsilon: float) -> float:
     """The largest log of P(E) (1 - e^(epsilon - least loss on E)) that one of these events shows."""
-    if sum(times for _, times in parts) > _MOST_TOGETHER:
+    if len(parts) > _MOST_PARTS:
         return -math.inf
     log_p, least = _all_beyond(parts)
     with np.errstate(divide="ignore", invalid="ignore"):
         found = log_p + np.log(-np.expm1(np.minimum(epsilon - least, 0.0)))
-    return float(np.where(least > epsilon, found, -np.inf).max()) - 1e-12
+    return float(np.where((least > epsilon) & ~np.isnan(found), found, -np.inf).max()) - 1e-12
 
 
 def _most_revealing(parts: Parts, plan: TiltPlan, log_delta: float) -> list[int]:

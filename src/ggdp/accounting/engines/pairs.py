@@ -52,10 +52,8 @@ _SECONDS = 3.1  # of a thread's time that the engines may take for one question
 _FIRST = 0.7  # of these for an engine that may fail late
 _LOST = 1e-4  # roundoff of a contour from which on a window does not help
 _APART = 0.02  # how far two plans may be apart that agree
-_ROUGHLY = (
-    1e4,
-    1.0,
-)  # how many times wider than usual curves are by which epsilon is sought, and then answered
+_ROUGHLY = 1e4  # how many times wider than usual curves are by which epsilon is sought,
+_FINELY = (1.0, 30.0)  # and then answered; the wider one first if there are many parts
 _MOST_TURNS = 6  # of curves drawn one after another
 _CLOSE = 0.02  # epsilons for which one curve serves
 _KEPT = 6  # curves that are kept for further questions
@@ -96,7 +94,7 @@ class PairComposition:
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
         self._built: list[_Built] = []
-        self._rare_guesses: dict[float, float] = {}
+        self._guesses: dict[tuple[str, float], float] = {}
 
     @cached_property
     def _plan(self) -> TiltPlan:
@@ -321,8 +319,9 @@ class PairComposition:
         """Whether large losses make epsilon another one than the saddle says."""
         if not self._may_be_rare:
             return False
+        guess = self._rare_guess if len(self.parts) <= _MANY else partial(self._jumps_guess, saddle)
         with suppress(ArithmeticError):
-            return abs(self._rare_guess(log_delta) - saddle.epsilon) > _APART * saddle.epsilon
+            return abs(guess(log_delta) - saddle.epsilon) > _APART * saddle.epsilon
         return False
 
     def _by_jumps(self, saddle: Saddle, log_delta: float, apart: bool) -> Solved:
@@ -330,11 +329,14 @@ class PairComposition:
         `apart` before.
         """
         best: Solved | None = None
+        finely = _FINELY if len(self.parts) <= _MANY else _FINELY[::-1]
         for guess in self._jumps_guesses(saddle, log_delta):
-            with suppress(ArithmeticError):
-                for spare in _ROUGHLY:
-                    best = self._split_near(guess, log_delta, apart, spare, best)
-                    guess = best[0].estimate
+            for spare in (_ROUGHLY, *finely):
+                with suppress(ArithmeticError):
+                    near = guess if best is None else best[0].estimate
+                    best = self._split_near(near, log_delta, apart, spare, best)
+                if best is None or _is_good(self._as_bounds(best[0], "jumps"), "jumps"):
+                    break
             if best is not None:
                 return best
         raise CannotCertifyError("no epsilon found that one large loss or another decides")
@@ -346,11 +348,13 @@ class PairComposition:
         for _ in range(_MOST_TURNS):
             parts, event = self.parts, None
             if apart:
-                split = rare.cut(self.parts, self._plan, (1.02 if spare == 1.0 else 1.3) * guess, log_delta)
+                split = rare.cut(
+                    self.parts, self._plan, (1.3 if spare == _ROUGHLY else 1.02) * guess, log_delta
+                )
                 parts, event = split.parts, split.rare
             curve: Curve = jumps.draw(parts, guess, spare)
             curve = rare.RareSplit(curve, event) if event is not None else curve
-            found = crossing(curve, log_delta, guess, 0.1 * guess, 1e-3 if spare > 1.0 else 0.0)
+            found = crossing(curve, log_delta, guess, 0.1 * guess, 1e-3 if spare == _ROUGHLY else 0.0)
             best = (found, curve) if best is None or not found.width > best[0].width else best
             guess, before = found.estimate, guess
             if abs(guess - before) <= _CLOSE * before:
@@ -360,15 +364,23 @@ class PairComposition:
 
     def _jumps_guesses(self, saddle: Saddle, log_delta: float) -> Iterator[float]:
         """Where the split by the number of jumps expects epsilon, and where it may lie if that is wrong."""
-        start = saddle.epsilon
         with suppress(ArithmeticError):
-            start = self._rare_guess(log_delta)
+            yield self._jumps_guess(saddle, log_delta)
+        yield self._jumps_start(saddle, log_delta)
+
+    def _jumps_start(self, saddle: Saddle, log_delta: float) -> float:
+        start = saddle.epsilon
+        if len(self.parts) <= _MANY:  # of more parts a plan with a rare event takes seconds
+            with suppress(ArithmeticError):
+                start = self._rare_guess(log_delta)
         if start > 1.2 * MOST_EPSILON:
             raise CannotCertifyError("epsilon is larger than what is computed")
-        start = max(start, 1e-14)
-        with suppress(ArithmeticError):
-            yield jumps.planned_epsilon(self.parts, log_delta, start)
-        yield start
+        return max(start, 1e-14)
+
+    def _jumps_guess(self, saddle: Saddle, log_delta: float) -> float:
+        start = self._jumps_start(saddle, log_delta)
+        plan = partial(jumps.planned_epsilon, self.parts, log_delta, start)
+        return self._planned("jumps", log_delta, plan)
 
     def _by_engine(self, engine: Engine, saddle: Saddle, log_delta: float) -> Solved:
         """Build the engine at the saddle, solve, and build again where it turned out to lie elsewhere."""
@@ -416,12 +428,17 @@ class PairComposition:
         return best
 
     def _rare_guess(self, log_delta: float) -> float:
-        if log_delta not in self._rare_guesses:
-            self._rare_guesses[log_delta] = math.nan  # if there is none, it is not sought again
-            self._rare_guesses[log_delta] = rare.planned_epsilon(self.parts, self._plan, log_delta)
-        if math.isnan(self._rare_guesses[log_delta]):
-            raise CannotCertifyError("no epsilon is planned at which a loss is rare")
-        return self._rare_guesses[log_delta]
+        plan = partial(rare.planned_epsilon, self.parts, self._plan, log_delta)
+        return self._planned("rare", log_delta, plan)
+
+    def _planned(self, name: str, log_delta: float, plan: Callable[[], float]) -> float:
+        """What a plan says, which is asked once."""
+        if (name, log_delta) not in self._guesses:
+            self._guesses[name, log_delta] = math.nan  # if there is none, it is not sought again
+            self._guesses[name, log_delta] = plan()
+        if math.isnan(self._guesses[name, log_delta]):
+            raise CannotCertifyError("no epsilon is planned")
+        return self._guesses[name, log_delta]
 
     def _as_bounds(self, found: EpsilonSandwich, method: str) -> Bounds:
         """Clip to what is known anyway: no negative epsilon, none beyond the largest loss."""
