@@ -13,6 +13,7 @@ from ggdp import AdditiveNoise, Adjacency, Composed, GeneralizedGaussian, Poisso
 from ggdp.accounting import account, delta, epsilon
 from ggdp.accounting.engines import contour, jumps, rare
 from ggdp.accounting.engines.curve import crossing
+from ggdp.accounting.engines.polynomial import Polynomial
 from ggdp.accounting.engines.tilt import TiltPlan, saddle_for_epsilon
 from ggdp.errors import CannotCertifyError
 from ggdp.privacy_loss.hockey_stick import thresholds
@@ -102,6 +103,19 @@ def test_two_releases_hold_the_integral_over_one(pair, asked):
     assert found.upper - found.lower <= 5e-4
 
 
+@pytest.mark.parametrize("asked", [1e-9, 3e-8])
+def test_next_to_zero_a_loss_is_large_beside_the_spread_of_small_ones(asked):
+    """Losses that are large beside epsilon are all there are."""
+    beta, multiplier, rate = 3.76, 124.97808, 3.9e-6
+    found = delta(_composed(beta, multiplier, rate, 2), epsilon=asked, adjacency=Adjacency.REMOVE)
+    with mp.workdps(24):
+        one = _Exact(ShiftPair(beta, 1.0 / (math.sqrt(2.0) * multiplier), 0.0, rate))
+        exact = float(one.delta_of_two(one, asked))
+    assert found.lower <= exact * (1.0 + 1e-10)
+    assert exact <= found.upper * (1.0 + 1e-10)
+    assert found.width <= 1e-5 * found.upper
+
+
 def test_releases_of_two_kinds_hold_the_integrals_over_either():
     """Both may jump, one of them far more likely than the other."""
     one, other, asked = ShiftPair(2.75, 0.137, 0.0, 3.1e-4), ShiftPair(4.21, 0.12, 0.0, 2e-3), 0.6
@@ -174,7 +188,7 @@ def test_a_release_without_its_jumps_and_the_jumps_alone_have_its_moments(place,
 def test_what_more_jumps_may_add_covers_them():
     """A bound on all jumps but none lies above the term of one, which decides, and not far above."""
     pair, asked = ShiftPair(2.0, 0.7, 0.0, 1e-3), 4.8
-    split = jumps._Split.at(((pair, 2000),), 0.4 * asked)
+    split = jumps._Split.at(((pair, 2000),), 0.4 * asked, asked)
     saddle = split.saddle(1, asked)
     one = split.line(1, saddle, 10.0, 1.0).delta(asked)
     bound, tilt, factor = split.many(0, asked)
@@ -185,7 +199,7 @@ def test_what_more_jumps_may_add_covers_them():
 
 def test_the_coefficients_of_a_product_are_those_of_its_binomials():
     """(1/2 + z/4)^3 (1/4 + z/2): all terms by hand."""
-    found = jumps._Polynomial.one(1, 2)
+    found = Polynomial.one(1, 2)
     none, full = np.zeros(1), np.full(1, 0.1)
     found = found.times(np.full(1, 0.5 + 0j), none, np.full(1, 0.25 + 0j), none, 3)
     found = found.times(np.full(1, 0.25 + 0j), full, np.full(1, 0.5 + 0j), none, 1)
@@ -206,6 +220,11 @@ def _composed(beta, multiplier, rate, times):
         ((5.604, 24.9, 1.9e-7, 4676), 6.1e-71, Adjacency.ADD_REMOVE),
         ((3.456, 5.99, 2.3e-6, 318), 5.7e-86, Adjacency.REPLACE),
         ((6.281, 151.0, 1.1e-5, 4125), 4.8e-100, Adjacency.REPLACE),
+        # planned e^9 too likely: one jump
+        ((3.71256837, 38.697752475, 1.731030675566147e-5, 283), 6.744803917994589e-94, Adjacency.REPLACE),
+        # next to an epsilon of zero, 4e-8 and 2e-5
+        ((3.760015661501823, 124.97808452841501, 3.87644908e-6, 147), 1.8480236065e-07, Adjacency.REMOVE),
+        ((13.674771501213597, 99.89977893259909, 1.9109825e-4, 14), 1.81276511429e-06, Adjacency.REMOVE),
     ],
 )
 def test_rare_losses_at_tiny_deltas_are_answered_to_five_digits(setting, asked, adjacency):
@@ -216,6 +235,22 @@ def test_rare_losses_at_tiny_deltas_are_answered_to_five_digits(setting, asked, 
     other = account(mechanism, adjacency=adjacency)  # with curves of its own
     assert other.delta(epsilon=found.upper).lower <= asked * (1.0 + 1e-12)
     assert other.delta(epsilon=found.lower).upper >= asked * (1.0 - 1e-12)
+
+
+def test_an_epsilon_of_zero_is_found_behind_rare_large_losses():
+    """delta at zero is 1.4e-5, and the saddle point of all losses says that epsilon is 7.8 at 5.5e-5."""
+    mechanism = _composed(13.9485586, 6.80769489, 1.92321838e-06, 717)
+    assert delta(mechanism, epsilon=0.0).upper < 1.4e-5
+    assert epsilon(mechanism, delta=5.5e-5).upper == 0.0
+    assert epsilon(mechanism, delta=1.3e-5).lower > 0.0
+
+
+def test_many_releases_of_bounded_loss_cost_their_sum_at_tiny_deltas():
+    """ADD: nearly all losses are next to the largest one, of 765,423 releases together."""
+    rate, times = 3.0250335e-4, 765_423
+    found = epsilon(_composed(22.8704, 0.31235, rate, times), delta=3.6e-85, adjacency=Adjacency.ADD)
+    assert found.upper == pytest.approx(-times * math.log1p(-rate), rel=1e-12)
+    assert found.upper - found.lower <= 1e-9 * found.upper
 
 
 def _next_to_the_largest_loss(setting, epsilon, points=3000):

@@ -289,7 +289,8 @@ def windowed_points(theta: float, step: float, steepness: float, parts: int, spa
     allowed = _NARROW * max(steepness, _LEAST_STEEP) * spare
     length = math.sqrt(16.0 * math.pi * _WINDOW * theta * (1.0 + theta) / min(allowed, 0.1)) / step
     # a long line may be shortened, which costs width
-    count = math.ceil(length * min(max(math.sqrt(_NARROW / _FAIR), _MOST_TOGETHER / parts / length), 1.0)) + 1
+    shortest = math.sqrt(_NARROW / _FAIR * min(max(steepness, _LEAST_STEEP), 1.0))
+    count = math.ceil(length * min(max(shortest, _MOST_TOGETHER / parts / length), 1.0)) + 1
     if count > _MOST_POINTS:
         raise CannotCertifyError("the line is too long")
     return max(count, _FEWEST_POINTS)

@@ -28,39 +28,36 @@ over x > 0: Chernoff's inequality, and z^j >= z^(k+1) for every j > k.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TypeVar
+from functools import cached_property, lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ggdp.accounting.bounds import ErrorLedger
 from ggdp.accounting.engines.characteristic import of_nodes
 from ggdp.accounting.engines.contour import Line, Window, period, windowed_points
-from ggdp.accounting.engines.curve import CLOCK, LogDelta
+from ggdp.accounting.engines.curve import CLOCK, MOST_EPSILON, LogDelta
 from ggdp.accounting.engines.moments import log_chernoff_constant
+from ggdp.accounting.engines.polynomial import Polynomial, multiplied, power
 from ggdp.accounting.engines.tilt import Parts, Saddle, TiltPlan
 from ggdp.errors import CannotCertifyError
 from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.hockey_stick import thresholds
 from ggdp.privacy_loss.quadrature import Nodes, certified_nodes_of_all
 
-_FRACTIONS = (0.4, 0.25, 0.6, 0.15)  # of epsilon at which jumps begin, in the order in which they are tried
+_FRACTIONS = (0.4, 0.25, 0.6, 0.15)  # of epsilon at which jumps begin, in the order in which they are tried,
+_SPREADS = (8.0, 20.0)  # and likewise of the standard deviation of all losses below, where epsilon is smaller
 _MOST_JUMPS = 6
 _NEGLIGIBLE = 2e-7  # what a bound may add, relative to delta times its steepness
 _LEAST_STEEP = 0.02
 _MOST_PANELS = 60_000  # of all kinds
-_CHERNOFF_TILTS = np.geomspace(0.05, 500.0, 30)  # times 1 / epsilon
 _FACTORS = np.linspace(-3.0, 2.0, 11)  # log z, beside the log of how many jumps are one too many
-_MARGIN = 3.0  # log of how much smaller still a term is planned to be that is only bounded
-_TILTS = math.log(1e-3), math.log(1e4)  # times 1 / epsilon, between which saddles are sought
-_MOST_TURNS, _FURTHEST = 10, 2.0  # steps of a search for epsilon, and how far one goes in its logarithm
+_MARGIN = 5.0  # log of how much smaller still a term is planned to be that is only bounded
+_TILTS = 1e-3, 1e4  # times 1 / epsilon, between which saddles are sought,
+_LEAST_TILT = 1e-4  # and from here on where epsilon is next to 0
+_MOST_TURNS, _FURTHEST = 16, 2.0  # steps of a search for epsilon, and how far one goes in its logarithm
 _TOO_RARE = 4.0  # how far a term may be taken for too rare before its line is drawn again
 _CLOSE = 0.02  # to the best tilt, in its logarithm
 _LARGE = 700.0  # exponent of the largest factor taken
-
-Complex = NDArray[np.complex128]
-Numbers = TypeVar("Numbers", Array, NDArray[np.complex128])
 
 
 @dataclass(frozen=True)
@@ -132,7 +129,7 @@ def draw(parts: Parts, epsilon: float, spare: float = 1.0) -> Jumps:
     bounds = [(split.certified_many(*found.more), found.more[1], -math.inf)]
     rarity = {}  # of the terms that get a line
     for turn, one in saddles.items():
-        if _chernoff(one) <= found.log_delta + found.log_allowed + math.log(spare) - _MARGIN:
+        if _chernoff(one) <= found.log_delta + min(found.log_allowed + math.log(spare), 0.0) - _MARGIN:
             log_one = split.certified_one(turn, one.theta)
             bounds.append((log_one, one.theta, one.log_delta + one.theta * epsilon))
         else:
@@ -207,9 +204,11 @@ def _chernoff(saddle: Saddle) -> float:
 
 
 def _planned(parts: Parts, epsilon: float) -> _Planned:
-    for fraction in _FRACTIONS if epsilon > 0.0 else ():
+    for cut in [fraction * epsilon for fraction in _FRACTIONS] + _gaps(parts):
         CLOCK.check()
-        split = _Split.at(parts, fraction * epsilon)
+        if not 0.0 < cut < MOST_EPSILON:
+            continue
+        split = _Split.at(parts, cut, epsilon)
         if not split.which:
             continue
         fewest = 1 if split.largest_bulk < epsilon else 0
@@ -226,12 +225,24 @@ def _planned(parts: Parts, epsilon: float) -> _Planned:
     raise CannotCertifyError("no loss is a jump, or more jumps matter than are told apart")
 
 
+@lru_cache(maxsize=64)
+def _gaps(parts: Parts) -> list[float]:
+    """Losses that are large beside the sum of all smaller ones."""
+    plan = TiltPlan.of(parts)
+    order = np.argsort(plan.loss)
+    loss, weight = plan.loss[order], np.exp(plan.log_mass + plan.log_times)[order]
+    spread = np.sqrt(np.cumsum(weight * loss**2))
+    found = [loss[(loss > 0.0) & (loss >= times * spread)] for times in _SPREADS]
+    return [float(losses[0]) for losses in found if len(losses)]
+
+
 @dataclass(frozen=True)
 class _Split:
     """A composition cut in two: its bulks, the jumps of those kinds that have any, and rough plans of both.
 
     Attributes:
         which: the places of the kinds with jumps.
+        tilts: between which lines are sought.
     """
 
     bulks: Parts
@@ -239,10 +250,11 @@ class _Split:
     which: list[int]
     plan: TiltPlan
     jump_plan: TiltPlan | None
+    tilts: tuple[float, float]
 
     @staticmethod
-    def at(parts: Parts, loss: float) -> "_Split":
-        """Jumps are losses above the one given."""
+    def at(parts: Parts, loss: float, epsilon: float) -> "_Split":
+        """Jumps are losses above the one given; questions are asked about an epsilon."""
         bulks, jumps, which = [], [], []
         for index, (pair, times) in enumerate(parts):
             place = float(thresholds(pair.whole, np.array([loss]))[0][0])
@@ -253,7 +265,9 @@ class _Split:
             else:
                 bulks.append((pair, times))
         jump_plan = TiltPlan.of(tuple(jumps)) if jumps else None
-        return _Split(tuple(bulks), tuple(jumps), which, TiltPlan.of(tuple(bulks)), jump_plan)
+        low, high = _TILTS[0] / epsilon if loss < epsilon else _LEAST_TILT, _TILTS[1] / max(loss, epsilon)
+        plan = TiltPlan.of(tuple(bulks))
+        return _Split(tuple(bulks), tuple(jumps), which, plan, jump_plan, (low, high))
 
     @cached_property
     def largest_bulk(self) -> float:
@@ -278,8 +292,8 @@ class _Split:
         log_mean = float(np.logaddexp.reduce(log_each))
         found = np.eye(1, most + 1)[0]
         for count, log_one in zip(times, log_each, strict=True):
-            each = _power(np.ones(()), np.array(math.exp(log_one - log_mean) / count), int(count), most)
-            found = _multiplied(found, each)
+            each = power(np.ones(()), np.array(math.exp(log_one - log_mean) / count), int(count), most)
+            found = multiplied(found, each)
         with np.errstate(divide="ignore"):
             logs = np.log(found)
         return np.asarray(float(self.plan.times @ log_bulks) + log_mean * np.arange(most + 1) + logs)
@@ -292,7 +306,7 @@ class _Split:
             value = float(self.planned(theta, count)[count])
             return value - theta * epsilon - log_theta - math.log1p(theta)
 
-        best, apart = _lowest(exponent, *(end - math.log(epsilon) for end in _TILTS)), 0.03
+        best, apart = _lowest(exponent, *(math.log(end) for end in self.tilts)), 0.03
         theta = math.exp(best)
         down, here, up = (exponent(best + side * apart) for side in (-1.0, 0.0, 1.0))
         # at its lowest point the second derivative by log theta is theta^2 times that by theta
@@ -308,7 +322,7 @@ class _Split:
             return -math.inf, 1.0, 0.0
         best = (math.inf, 1.0, 0.0)
         times = self.plan.times[self.which]
-        for tilt in (_CHERNOFF_TILTS / epsilon).tolist():
+        for tilt in np.geomspace(50.0 * self.tilts[0], 0.05 * self.tilts[1], 30).tolist():
             log_bulks = self.plan.log_phis(tilt)
             log_ratio = self.jump_plan.log_phis(tilt) - log_bulks[self.which]
             log_expected = float(np.logaddexp.reduce(np.log(times) + log_ratio))
@@ -384,7 +398,7 @@ class _Split:
         unit = (
             float(np.logaddexp.reduce(expected)) if expected else 0.0
         )  # log of the expected number of jumps
-        found = _Polynomial.one(points, count)
+        found = Polynomial.one(points, count)
         log_phi = mean = 0.0
         for index, (bulk, (_, times)) in enumerate(zip(bulks, self.bulks, strict=True)):
             CLOCK.check()
@@ -426,62 +440,6 @@ class _Split:
             chernoff=(theta_2, self._above(upper[0], upper[1], count)),
             window=Window.ending(omega),
         )
-
-
-@dataclass(frozen=True)
-class _Polynomial:
-    """Coefficients of 1, z, z^2, ... at every point of a line, one row each.
-
-    Attributes:
-        value: as computed.
-        size: the same of moduli.
-        larger: the same of moduli and their errors: the value is off by no more than the difference.
-    """
-
-    value: Complex
-    size: Array
-    larger: Array
-
-    @staticmethod
-    def one(points: int, most: int) -> "_Polynomial":
-        """The polynomial 1."""
-        first = np.zeros((most + 1, points))
-        first[0] = 1.0
-        return _Polynomial(first.astype(np.complex128), first, first)
-
-    def times(
-        self, bulk: Complex, error: Array, jump: Complex | None, slip: Array | None, count: int
-    ) -> "_Polynomial":
-        """This times (bulk + z jump)^count."""
-        size = np.abs(bulk)
-        sizes = (None, None) if jump is None or slip is None else (np.abs(jump), np.abs(jump) + slip)
-        return _Polynomial(
-            _multiplied(self.value, _power(bulk, jump, count, len(self.value) - 1)),
-            _multiplied(self.size, _power(size, sizes[0], count, len(self.value) - 1)),
-            _multiplied(self.larger, _power(size + error, sizes[1], count, len(self.value) - 1)),
-        )
-
-
-def _power(bulk: Numbers, jump: Numbers | None, count: int, most: int) -> list[Numbers]:
-    """Coefficients of (bulk + z jump)^count."""
-    with np.errstate(divide="ignore", invalid="ignore", under="ignore"):
-        log_bulk = np.log(bulk)
-        found: list[Numbers] = []
-        factor = np.ones_like(bulk)
-        for turn in range(min(most if jump is not None else 0, count) + 1):
-            left = count - turn
-            found.append(np.where(bulk != 0.0, factor * np.exp(left * log_bulk), 0.0) if left else factor)
-            if jump is not None:
-                factor = factor * jump * (left / (turn + 1.0))
-    return found
-
-
-def _multiplied(one: Numbers, other: Sequence[Numbers]) -> Numbers:
-    """The product of two polynomials in z, cut off where the first one ends."""
-    found = np.zeros_like(one)
-    for turn, factor in enumerate(other):
-        found[turn:] += one[: len(one) - turn] * factor
-    return found
 
 
 def _lowest(function: Callable[[float], float], low: float, high: float) -> float:

@@ -9,7 +9,6 @@ An engine that cannot certify itself, or whose arithmetic leaves the range of do
 import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property, partial
 
 from ggdp.accounting.bounds import Bounds, ErrorLedger
@@ -24,6 +23,7 @@ from ggdp.accounting.engines.curve import (
     raised,
     too_large,
 )
+from ggdp.accounting.engines.kept import KeptCurve, KeptCurves
 from ggdp.accounting.engines.tilt import Saddle, TiltPlan, saddle_for_epsilon, saddle_for_log_delta
 from ggdp.errors import CannotCertifyError
 from ggdp.privacy_loss.dominating import Parts
@@ -56,32 +56,11 @@ _ROUGHLY = 1e4  # how many times wider than usual curves are by which epsilon is
 _FINELY = (1.0, 30.0)  # and then answered; the wider one first if there are many parts
 _MOST_TURNS = 6  # of curves drawn one after another
 _CLOSE = 0.02  # epsilons for which one curve serves
-_KEPT = 6  # curves that are kept for further questions
-_HOME = 0.1  # of a curve's reach
 _NEARLY = 1.5  # by how much the answers of a kept curve may be wider than where it was built
 _WHOLE = ("contour", "windowed contour", "lattice")  # engines that compose whole losses, around a saddle
 
 Engine = Callable[[Parts, TiltPlan, Saddle], Curve]
 Solved = tuple[EpsilonSandwich, Curve]
-
-
-@dataclass
-class _Built:
-    """A curve that an engine has built, and the last point that was read off it."""
-
-    method: str
-    curve: Curve
-    reach: float  # how far, about, an epsilon may be from the last one
-    epsilon: float
-    log_delta: float
-    slope: float
-    home: float  # the epsilon that it was built for
-    enough_epsilon: float = 0.0  # relative width that is good enough there, since no engine did better
-    enough_delta: float = 0.0  # likewise
-
-    def is_at_home(self, epsilon: float) -> bool:
-        """Whether an epsilon is so close to the one it was built for that a new curve would be no better."""
-        return abs(epsilon - self.home) <= _HOME * self.reach
 
 
 class PairComposition:
@@ -93,7 +72,7 @@ class PairComposition:
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
-        self._built: list[_Built] = []
+        self._kept = KeptCurves()
         self._guesses: dict[tuple[str, float], float] = {}
 
     @cached_property
@@ -145,11 +124,13 @@ class PairComposition:
             least = moments.epsilon_below(self.parts, plan, log_delta)
             if least > MOST_EPSILON:
                 raise too_large(least)
-        tried: list[tuple[float, _Built]] = []
+        tried: list[tuple[float, KeptCurve]] = []
         lost = False  # to rounding, which a window does not help against
-        for method, attempt in self._attempts(saddle, log_delta):
+        for turn, (method, attempt) in enumerate(self._attempts(saddle, log_delta)):
             if lost and method == "windowed contour":
                 continue
+            if turn == 1 and best is None and self._is_zero(log_delta):  # the plan may have been misled
+                return Bounds(0.0, 0.0, 0.0, "total variation")
             try:
                 with CLOCK.running(self._allowed(method)):
                     found, curve = attempt()
@@ -180,7 +161,7 @@ class PairComposition:
             return Bounds(0.0, 0.0, 0.0, "pure")
         if self._releases == 1:
             return ClosedForm(self.parts[0][0]).log_delta(epsilon).as_delta(CLOSED_FORM)
-        for built in self._nearest(lambda built: abs(built.epsilon - epsilon) / built.reach):
+        for built in self._kept.nearest(lambda built: abs(built.epsilon - epsilon) / built.reach):
             try:
                 found = built.curve.log_delta(epsilon)
             except ArithmeticError:
@@ -191,10 +172,10 @@ class PairComposition:
                 return answer
         saddle = saddle_for_epsilon(self._plan, epsilon)
         best: Bounds | None = None
-        far = saddle.log_delta < _SMALLEST_LOG_DELTA or epsilon > MOST_EPSILON
+        far = (saddle.log_delta < _SMALLEST_LOG_DELTA and not self._may_be_rare) or epsilon > MOST_EPSILON
         if not saddle.deviation > 0.0 or far or moments.is_nearly_one(self.parts, epsilon):
             return self._delta_by_moments(saddle, epsilon)
-        tried: list[tuple[float, _Built]] = []
+        tried: list[tuple[float, KeptCurve]] = []
         lost = False
         for turn, (method, attempt) in enumerate(self._delta_attempts(saddle, epsilon)):
             if lost and method == "windowed contour":
@@ -247,22 +228,15 @@ class PairComposition:
         epsilon: float,
         log_delta: float,
         slope: float,
-    ) -> _Built:
+    ) -> KeptCurve:
         """Keep a curve that has this log delta and slope at epsilon."""
         # where a rare event decides, the saddle of the whole loss says nothing about how far a curve reaches
         reach = 2.0 * saddle.deviation if saddle is not None and method in _WHOLE else 0.2 * epsilon
-        slope = min(slope, -1e-300)
-        built = _Built(method, curve, max(reach, 1e-300), epsilon, log_delta, slope, home=epsilon)
-        self._built = [*self._built[1 - _KEPT :], built]
-        return built
-
-    def _nearest(self, distance: Callable[[_Built], float]) -> list[_Built]:
-        """The two curves whose last question was nearest."""
-        return sorted(self._built, key=distance)[:2]
+        return self._kept.keep(method, curve, reach, epsilon, log_delta, slope)
 
     def _epsilon_from_built(self, log_delta: float) -> Bounds | None:
         """A good answer read off a curve that is there; None where there is none."""
-        for built in self._nearest(lambda built: abs(built.log_delta - log_delta)):
+        for built in self._kept.nearest(lambda built: abs(built.log_delta - log_delta)):
             start = built.epsilon + (log_delta - built.log_delta) / built.slope
             try:
                 found = crossing(built.curve, log_delta, start, built.reach)
@@ -288,13 +262,11 @@ class PairComposition:
         """Whether delta at zero, the distance of the two laws in total variation, is certainly no larger."""
         if moments.log_total_variation_above(self.parts) <= log_delta:
             return True
-        at_zero = saddle_for_epsilon(self._plan, 0.0)
-        if at_zero.log_delta > log_delta + 0.5:  # rough, but clearly above
+        if moments.log_delta_below(self.parts, self._plan, 0.0) > log_delta:
             return False
-        try:
-            return contour.draw(self.parts, self._plan, at_zero).log_delta(0.0).upper <= log_delta
-        except ArithmeticError:
-            return False
+        with CLOCK.running(_FIRST):
+            at_zero = self._delta(0.0, 0.0).upper
+        return at_zero > 0.0 and math.log(at_zero) <= log_delta - 2.0**-52 * abs(log_delta)
 
     def _attempts(self, saddle: Saddle, log_delta: float) -> Iterator[tuple[str, Callable[[], Solved]]]:
         """Ways to an answer, the cheapest first."""
