@@ -247,3 +247,11 @@ def test_a_thousand_different_releases_are_given_the_time_that_they_take(monkeyp
     steps = [(PoissonSampled(AdditiveNoise(Gaussian(std=1.5 + 0.001 * k)), 0.01), 1) for k in range(1000)]
     answer = epsilon(Composed(steps), delta=1e-6)
     assert answer.width <= 1e-7 * answer.upper
+
+
+def test_losses_too_far_apart_for_a_grid_are_told_before_it_is_made():
+    """Three releases of beta = 32 with little noise: spacings of a million."""
+    parts = ((ShiftPair(32.0, 1.24, 0.0, 1.0), 3),)
+    plan = TiltPlan.of(parts)
+    with pytest.raises(CannotCertifyError, match="too far apart"):
+        lattice.build(parts, plan, saddle_for_epsilon(plan, 0.1), 1e-6)
