@@ -195,7 +195,10 @@ def _float(value: object) -> float:
 
 def shown(value: object) -> str:
     """The value as one short line."""
-    line = " ".join(repr(value).split())
+    try:
+        line = " ".join(repr(value).split())
+    except (RecursionError, ValueError):  # of data nested too deeply, or of thousands of digits
+        line = f"a value of type {type(value).__name__} that is too large to show"
     return line if len(line) <= 80 else f"{line[:77]}..."
 
 

@@ -243,6 +243,22 @@ class TestBudget:
             ledger.spend(STEP)
         assert len(calls) <= 20
 
+    def test_a_loop_in_which_mechanisms_take_turns_asks_few_questions_too(self, calls):
+        ledger = Accountant(epsilon=8.0, delta=1e-6)
+        noisy_count = AdditiveNoise(Gaussian(std=50.0))
+        for _ in range(200):
+            for mechanism in (STEP, OTHER, noisy_count):
+                ledger.spend(mechanism)
+        assert len(calls) <= 20
+        assert ledger.epsilon(delta=1e-6).upper <= 8.0
+
+    def test_what_was_certified_ahead_for_one_mechanism_leaves_the_budget_to_another(self):
+        ledger = Accountant(epsilon=2.0, delta=1e-6)
+        ledger.spend(STEP, times=100)
+        left = ledger.remaining(OTHER)
+        ledger.spend(OTHER, times=left)
+        assert ledger.remaining(OTHER) == 0
+
     def test_can_afford_says_what_spend_does(self):
         ledger = Accountant(epsilon=1.0, delta=1e-6)
         assert ledger.can_afford(STEP, times=100)

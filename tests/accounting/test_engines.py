@@ -1,13 +1,14 @@
 """Two engines that check each other: their intervals must meet, and rare splits must change nothing."""
 
 import math
-from itertools import pairwise
+import time
+from itertools import count, pairwise
 
 import mpmath as mp
 import numpy as np
 import pytest
 
-from ggdp import AdditiveNoise, Adjacency, GeneralizedGaussian, PoissonSampled
+from ggdp import AdditiveNoise, Adjacency, Composed, Gaussian, GeneralizedGaussian, PoissonSampled, epsilon
 from ggdp.accounting.engines import characteristic as characteristic_functions
 from ggdp.accounting.engines import contour, lattice, rare
 from ggdp.accounting.engines.characteristic import characteristic, power_units
@@ -237,3 +238,20 @@ def test_a_plan_of_a_rare_event_stops_when_time_is_up():
     parts = ((ShiftPair(2.0, 1.0, 0.0, 1e-7), 20),)
     with CLOCK.running(0.0), pytest.raises(CannotCertifyError, match="time"):
         rare.planned_epsilon(parts, TiltPlan.of(parts), math.log(1e-12))
+
+
+def test_a_thousand_different_releases_are_given_the_time_that_they_take(monkeypatch):
+    """On a slow machine, where drawing a line takes 4 seconds: each look at the clock takes 4 ms."""
+    looks = count()
+    monkeypatch.setattr(time, "thread_time", lambda: 0.004 * next(looks))
+    steps = [(PoissonSampled(AdditiveNoise(Gaussian(std=1.5 + 0.001 * k)), 0.01), 1) for k in range(1000)]
+    answer = epsilon(Composed(steps), delta=1e-6)
+    assert answer.width <= 1e-7 * answer.upper
+
+
+def test_losses_too_far_apart_for_a_grid_are_told_before_it_is_made():
+    """Three releases of beta = 32 with little noise: spacings of a million."""
+    parts = ((ShiftPair(32.0, 1.24, 0.0, 1.0), 3),)
+    plan = TiltPlan.of(parts)
+    with pytest.raises(CannotCertifyError, match="too far apart"):
+        lattice.build(parts, plan, saddle_for_epsilon(plan, 0.1), 1e-6)

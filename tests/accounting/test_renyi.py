@@ -151,6 +151,8 @@ def test_orders_that_are_too_small_or_cost_too_much_are_refused():
         renyi_divergence(step, math.inf)
     with pytest.raises(ValueError, match="order must be smaller for a divergence that can be computed"):
         renyi_divergence(AdditiveNoise(GeneralizedGaussian(8.0, 0.1)), 900.0)
+    with pytest.raises(ValueError, match="order must be smaller for a divergence that can be computed"):
+        renyi_divergence(PoissonSampled(AdditiveNoise(GeneralizedGaussian(4.0, 1.0)), 0.01), 100.7)
 
 
 @pytest.mark.parametrize("beta", [1.0, 1.5, 2.0, 3.0])

@@ -476,3 +476,16 @@ def test_a_search_without_time_is_wider_and_never_wrong(monkeypatch):
     assert epsilon(found.mechanism, delta=0.3).upper <= 1.0
     assert best.scale <= found.scale < 1.001 * best.scale
     assert not found.sharp
+
+
+@pytest.mark.parametrize(
+    "calibrate",
+    [
+        lambda sampling: calibrate_scale(beta=2, epsilon=1, delta=1e-6, steps=9, sampling=sampling),
+        lambda sampling: calibrate_rate(beta=2, scale=9, epsilon=1, delta=1e-6, steps=9, sampling=sampling),
+        lambda sampling: calibrate_steps(beta=2, scale=9, epsilon=1, delta=1e-6, sampling=sampling),
+    ],
+)
+def test_the_text_of_a_sampling_is_refused_with_the_way_out(calibrate):
+    with pytest.raises(ValueError, match=r"sampling must be of type Sampling.*Sampling\.parse"):
+        calibrate("fixed-size:64/5000")

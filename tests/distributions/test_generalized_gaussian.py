@@ -229,6 +229,17 @@ def test_infinities_are_the_ends_and_nan_stays_nan(noise):
     np.testing.assert_array_equal(noise.logsf(x)[:3], [0.0, -math.inf, math.nan])
 
 
+@pytest.mark.filterwarnings("error")
+def test_numbers_beyond_all_scales_are_the_ends_too_without_a_warning():
+    noise = GeneralizedGaussian(beta=3.0, scale=1e-50)
+    assert (noise.sf(1e308), noise.cdf(1e308), noise.logsf(1e308), noise.logcdf(1e308)) == (
+        0.0,
+        1.0,
+        -math.inf,
+        0.0,
+    )
+
+
 @every_noise
 @pytest.mark.parametrize("name", ["pdf", "logpdf", "cdf", "sf", "logcdf", "logsf", "tail_weight"])
 def test_arrays_keep_their_shape_and_numbers_give_numbers(noise, name):

@@ -189,3 +189,14 @@ def test_mechanisms_nested_thousands_deep_are_refused_with_a_reason():
         data = {"kind": "composed", "parts": [{"mechanism": data, "times": 1}]}
     with pytest.raises(ValueError, match="at most 100 levels"):
         from_dict({"version": 1, **data})
+
+
+@pytest.mark.parametrize("field", ["version", "kind", "noise", "sensitivity", "norm"])
+@pytest.mark.parametrize("too_large", ["nested", "digits"])
+def test_a_field_of_data_nested_or_long_without_end_is_refused_and_not_shown(field, too_large):
+    value = 10**5000
+    if too_large == "nested":
+        for _ in range(5000):
+            value = {"noise": value}
+    with pytest.raises(ValueError, match=r"must .* too large to show|must have the field"):
+        from_dict({**AdditiveNoise(Laplace(scale=2.0)).to_dict(), field: value})

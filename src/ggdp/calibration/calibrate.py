@@ -14,7 +14,7 @@ from typing import Literal, cast, overload
 
 from ggdp import arguments
 from ggdp.accounting import Bounds
-from ggdp.calibration.run import AnyCalibrated, Calibrated, CalibratedSpherical, Step, run_of
+from ggdp.calibration.run import AnyCalibrated, Calibrated, CalibratedSpherical, Step, check_sampling, run_of
 from ggdp.calibration.target import Start, Target, planned_start, solve
 from ggdp.distributions import GeneralizedGaussian, SphericalGeneralizedGaussian
 from ggdp.distributions.spherical import MOST_DIMENSION
@@ -172,6 +172,7 @@ class NoiseProblem:
 
     def __post_init__(self) -> None:
         _resolution(1, self.tolerance)
+        check_sampling(self.sampling)
         if self.spherical:
             _check_spherical(self.norm, self.dimension, self.shift)
         elif self.power != 0.0:
@@ -284,6 +285,7 @@ def calibrate_rate(
     (0.008747, True)
     """
     target = Target(epsilon, delta, adjacency)
+    check_sampling(sampling)
     step = step_of(beta, scale, sensitivity, norm, dimension, shift)
     steps = arguments.whole("steps", steps)
     axis: Axis = LogAxis(RATE.least, RATE.most, _resolution(steps, tolerance))
@@ -356,6 +358,7 @@ def calibrate_steps(
     9980
     """
     target = Target(epsilon, delta, adjacency)
+    check_sampling(sampling)
     step, rate = step_of(beta, scale, sensitivity, norm, dimension, shift), _checked_rate(rate)
     others = sum(times for _, times in Composed(alongside).parts) if alongside else 0
     epoch = 1 if sampling is None else sampling.steps_per_draw

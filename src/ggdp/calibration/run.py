@@ -4,6 +4,7 @@
 import math
 from dataclasses import dataclass
 
+from ggdp import arguments
 from ggdp.accounting import Bounds
 from ggdp.distributions import GeneralizedGaussian, SphericalGeneralizedGaussian
 from ggdp.mechanisms import (
@@ -106,6 +107,12 @@ class CalibratedSpherical(NoisyRun):
 
 
 AnyCalibrated = Calibrated | CalibratedSpherical
+
+
+def check_sampling(sampling: Sampling | None) -> None:
+    """Refuse what does not say how batches are drawn, such as the text of it."""
+    if sampling is not None:
+        arguments.instance("sampling", sampling, Sampling, hint="Sampling.parse reads one from text")
 
 
 def run_of(

@@ -59,6 +59,11 @@ class Verdict:
     at_most: float
     epsilon: Bounds | None = None
 
+    @property
+    def is_decided(self) -> bool:
+        """Whether the target is certainly met, or certainly missed."""
+        return self.at_most <= 0.0 or self.at_least > 0.0
+
 
 _UNKNOWN = Verdict(-math.inf, math.inf)
 
@@ -271,10 +276,12 @@ def solve(axis: Axis, at: At, target: Target, start: Start | None = None) -> Sol
         place was asked and its upper bound does not, or the time that a search may take was spent.
     """
     verdicts: dict[int, Verdict] = {}
-    until = time.thread_time() + _SECONDS
+    until, is_patient = time.thread_time() + _SECONDS, False
 
     def excess(place: int) -> float:
-        verdicts[place] = _judged_by(until, target, at(axis.value(place)))
+        if place not in verdicts or not verdicts[place].is_decided:
+            longest = math.inf if is_patient and _is_far(axis, verdicts) else until
+            verdicts[place] = _judged_by(longest, target, at(axis.value(place)))
         return verdicts[place].at_most
 
     start = start or _start(axis, at, target)
@@ -283,8 +290,8 @@ def solve(axis: Axis, at: At, target: Target, start: Start | None = None) -> Sol
     place = None if start is None else axis.place(start.log_value - _SAFE)
     slope = 1.0 if start is None else start.slope
     found = border(axis, excess, start=place, slope=slope)
-    if found.private is None or _is_far(axis, found.private, verdicts):  # for want of privacy or of time
-        until = math.inf
+    if found.private is None or _is_far(axis, verdicts):  # for want of privacy or of time
+        is_patient = True
         found = border(axis, excess, start=place if found.private is None else found.private, slope=slope)
     sharp = found.lost is not None and verdicts[found.lost].at_least > 0.0
     if found.private is None:
@@ -294,8 +301,11 @@ def solve(axis: Axis, at: At, target: Target, start: Start | None = None) -> Sol
     return Solution(value, achieved, sharp, found.lost is None)
 
 
-def _is_far(axis: Axis, private: int, verdicts: dict[int, Verdict]) -> bool:
-    """Whether time was up while the border might still be far from the place found."""
+def _is_far(axis: Axis, verdicts: dict[int, Verdict]) -> bool:
+    """Whether the border may still be far from the least private place that meets the target, if any does."""
+    private = max((place for place, one in verdicts.items() if one.at_most <= 0.0), default=None)
+    if private is None:
+        return True
     not_private = [place for place, one in verdicts.items() if place > private and one is not _UNKNOWN]
     farthest = min(not_private, default=axis.most)
     return axis.value(farthest) > _FAR_OFF * axis.value(private)

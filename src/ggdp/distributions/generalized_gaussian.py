@@ -108,8 +108,8 @@ class GeneralizedGaussian:
         """P(|X| > t), the chance of an outlier beyond t >= 0."""
         t = arguments.array("t", t, least=0.0)
         y = self._exponent(t)
-        inside = np.minimum(np.abs(t) / self.scale / gamma(1.0 + 1.0 / self.beta), 1.0)
-        with np.errstate(under="ignore"):
+        with np.errstate(under="ignore", over="ignore"):
+            inside = np.minimum(np.abs(t) / self.scale / gamma(1.0 + 1.0 / self.beta), 1.0)
             return np.where(y < _TINY, 1.0 - inside, gamma_tail.upper(1.0 / self.beta, y))[()]
 
     def sf(self, x: ArrayLike) -> Floats:
@@ -228,7 +228,9 @@ class GeneralizedGaussian:
         return power_of_ratio(np.abs(arguments.array("x", x)), self.scale, self.beta)
 
     def _log_tail_weight(self, distance: Floats) -> Floats:
-        return self._log_tail_weight_at_ratio(distance / self.scale, self._exponent(distance))
+        with np.errstate(over="ignore"):
+            ratio = distance / self.scale
+        return self._log_tail_weight_at_ratio(ratio, self._exponent(distance))
 
     def _log_tail_weight_at_ratio(self, ratio: Floats, y: Floats) -> Floats:
         a = 1.0 / self.beta

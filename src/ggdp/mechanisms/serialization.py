@@ -54,7 +54,9 @@ def from_dict(data: dict[str, Any]) -> Mechanism:
     arguments.instance("data", data, dict)
     version = _field(data, "version")
     if version != VERSION or isinstance(version, bool):
-        raise ValueError(f"version must be {VERSION}, got {version!r}; a newer ggdp may know it")
+        raise ValueError(
+            f"version must be {VERSION}, got {arguments.shown(version)}; a newer ggdp may know it"
+        )
     return _build({name: value for name, value in data.items() if name != "version"}, _DEEPEST)
 
 
@@ -202,7 +204,7 @@ def _build(data: dict[str, Any], levels: int) -> Mechanism:
                 [(_build(_field(part, "mechanism"), levels - 1), _field(part, "times")) for part in parts]
             )
         case _:
-            raise ValueError(f"kind must be one of {', '.join(_KINDS)}, got {kind!r}")
+            raise ValueError(f"kind must be one of {', '.join(_KINDS)}, got {arguments.shown(kind)}")
 
 
 _BATCHED: dict[str, tuple[type[Batched], tuple[str, ...]]] = {
@@ -262,7 +264,7 @@ def _noise(data: dict[str, Any]) -> GeneralizedGaussian:
 def _noise_fields(data: dict[str, Any], wanted: str) -> tuple[Any, Any]:
     kind = _field(data, "kind")
     if kind != wanted:
-        raise ValueError(f"kind of noise must be {wanted}, got {kind!r}")
+        raise ValueError(f"kind of noise must be {wanted}, got {arguments.shown(kind)}")
     _only(data, "beta", "scale")
     return _field(data, "beta"), _field(data, "scale")
 
@@ -270,12 +272,12 @@ def _noise_fields(data: dict[str, Any], wanted: str) -> tuple[Any, Any]:
 def _field(data: dict[str, Any], name: str) -> Any:
     arguments.instance("data", data, dict)
     if name not in data:
-        raise ValueError(f"data must have the field {name!r}, got only {sorted(data)}")
+        raise ValueError(f"data must have the field {name!r}, got only {sorted(map(str, data))}")
     return data[name]
 
 
 def _only(data: dict[str, Any], *names: str) -> None:
-    unknown = sorted(set(data) - {"kind", *names})
+    unknown = sorted(map(str, set(data) - {"kind", *names}))
     if unknown:
         raise ValueError(
             f"data of kind {data['kind']!r} has unknown fields {unknown}; it takes {sorted(names)}"

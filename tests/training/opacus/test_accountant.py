@@ -156,6 +156,13 @@ def other(**changes):
         (other(steps_without_price=[]), "two records disagree"),
         (other(ledger={}), "state must have the fields"),
         (other(ledger=Accountant(epsilon=1.0, delta=1e-5).state_dict()), "without a budget"),
+        (other(history=3), "history must be of type list"),
+        (other(history=[3]), "two records disagree"),
+        (other(steps_without_price=3), "steps_without_price must be of type list"),
+        (other(steps_without_price=[[1.0]]), "steps_without_price must hold"),
+        (other(steps_without_price=[[[], 0.1, 1]]), "noise_multiplier must be"),
+        ({"mechanism": "prv"}, "state must have the field 'history'"),
+        ({"mechanism": "prv", "history": None}, "history must be of type list"),
         ({"mechanism": "prv", "history": [(1.0, 0.1)]}, "each entry of history"),
     ],
 )

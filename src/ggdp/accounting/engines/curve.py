@@ -29,6 +29,9 @@ MOST_EPSILON = 2000.0
 
 _NEXT_TO_ZERO = (1e-16, 1e-15, 1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9)
 
+_VERY_MANY = 400  # different releases whose characteristic functions take the usual time
+_LONGER = 2.5  # times the usual that more of them may take
+
 LEAST_DELTA = 5e-324
 """A positive delta never becomes an upper bound of zero."""
 
@@ -68,6 +71,11 @@ class Clock(threading.local):
 
 
 CLOCK = Clock()
+
+
+def seconds_for(parts: int, usual: float) -> float:
+    """How long a question may take: longer than usual where very many different releases are composed."""
+    return usual * min(max(parts / _VERY_MANY, 1.0), _LONGER)
 
 
 def too_large(at_least: float, about: float | None = None) -> EpsilonTooLargeError:

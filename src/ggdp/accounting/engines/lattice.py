@@ -46,6 +46,7 @@ _MOST_CELLS = 400_000
 _LARGE = 600.0  # exponent of the largest factor taken
 _DEEPEST = 700.0
 _NEAR = 2.0  # distance from the centre up to which sums are read off a table
+_USELESS = 300.0  # spacing at which a bound is off by a factor of e^300
 _COARSEST = 0.01  # first spacing tried, against the length over which delta falls by a factor e
 _SPARE = 3.0  # times what a grid took that a finer one may take more, point by point
 _FURTHER = 0.25  # of the finest spacing that is planned, where time is left
@@ -151,6 +152,8 @@ def build(parts: Parts, plan: TiltPlan, saddle: Saddle, tolerance: float) -> Lat
     window = window_of(plan, saddle)
     crowd = max(math.sqrt(len(parts)), len(parts) / 4.0)
     finest = crowd * max(1.5 * window / _MOST_POINTS, max(high - low for low, high in spans) / _MOST_CELLS)
+    if finest > _USELESS:
+        raise CannotCertifyError("the losses lie too far apart for a grid")
     spacing = max(_COARSEST / (saddle.theta + 1.0), finest)
     best, narrowest = None, math.inf
     while True:

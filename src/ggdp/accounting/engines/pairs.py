@@ -21,6 +21,7 @@ from ggdp.accounting.engines.curve import (
     EpsilonSandwich,
     crossing,
     raised,
+    seconds_for,
     too_large,
 )
 from ggdp.accounting.engines.kept import KeptCurve, KeptCurves
@@ -105,7 +106,7 @@ class PairComposition:
         Raises:
             EpsilonTooLargeError: it exceeds what is computed.
         """
-        with CLOCK.running(_SECONDS):
+        with CLOCK.running(self._allowed()):
             return self._epsilon(log_delta, known)
 
     def _epsilon(self, log_delta: float, known: float) -> Bounds:
@@ -153,7 +154,7 @@ class PairComposition:
 
         Where it is certainly below `known`, what another direction costs at least, a rough answer is enough.
         """
-        with CLOCK.running(_SECONDS):
+        with CLOCK.running(self._allowed()):
             return self._delta(epsilon, known)
 
     def _delta(self, epsilon: float, known: float) -> Bounds:
@@ -204,9 +205,9 @@ class PairComposition:
         wide = self._delta_by_moments(saddle, epsilon)
         return wide if best is None else Bounds.intersection(best, wide)
 
-    def _allowed(self, method: str) -> float:
+    def _allowed(self, method: str = "") -> float:
         """Seconds for one engine: what is tried on the chance leaves time for others."""
-        return _FIRST if method == "contour with rare event" else _SECONDS
+        return _FIRST if method == "contour with rare event" else seconds_for(len(self.parts), _SECONDS)
 
     def costs_no_more(self, log_delta: float, epsilon: float) -> bool:
         """Whether a quick bound shows that epsilon at log delta is at most the one given.

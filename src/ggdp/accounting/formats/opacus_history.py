@@ -51,7 +51,8 @@ def from_opacus_state_dict(state: Mapping[str, Any]) -> Composed:
 def _part(entry: Any) -> tuple[AdditiveNoise | PoissonSampled, int]:
     if not (isinstance(entry, (tuple, list)) and len(entry) == 3):
         raise ValueError(
-            f"each entry of history must be (noise_multiplier, sample_rate, num_steps), got {entry!r}"
+            "each entry of history must be (noise_multiplier, sample_rate, num_steps), got "
+            f"{arguments.shown(entry)}"
         )
     noise_multiplier, sample_rate, num_steps = entry
     std = arguments.real(

@@ -308,20 +308,24 @@ class Accountant:
         """Whether `after` is certified to be within the budget.
 
         A certificate covers every smaller ledger, so a loop of equal steps is certified in blocks that double
-        while they fit: a run of n steps costs about log n accounts and not n.
+        while they fit: a run of n steps costs about log n accounts and not n. What is certified ahead for one
+        mechanism is kept, while it fits, beside what is for another, so that their steps may take turns.
         """
         budget = self._required_budget()
         if _below(after, self._cleared):
             return True
         block = Composed(mechanism).parts
+        kept = {step: max(times, self._cleared.get(step, 0)) for step, times in after.items()}
 
         def with_further(count: int) -> Counts:
             further = {step: times * count for step, times in block}
-            return {step: times + further.get(step, 0) for step, times in after.items()}
+            return {step: times + further.get(step, 0) for step, times in kept.items()}
 
         planned = self._plan(with_further, budget)
         off, error = (0.0, _PLANNING_ERROR) if self._off is None else (self._off, _CORRECTED_ERROR)
         if planned is not None:  # a block that is not going to fit is not worth an account
+            if planned(1) + off > -error:
+                kept.update(after)
             while self._ahead > 1 and planned(self._ahead) + off > -error:
                 self._ahead //= 2
         ahead = with_further(self._ahead)

@@ -86,9 +86,11 @@ def read(state: dict[str, Any]) -> tuple[Counts, Budget | None, Adjacency]:
     """
     _exactly("state", state, _FIELDS)
     if state["kind"] != KIND:
-        raise ValueError(f"kind must be {KIND!r}, got {state['kind']!r}")
+        raise ValueError(f"kind must be {KIND!r}, got {arguments.shown(state['kind'])}")
     if state["version"] != VERSION or isinstance(state["version"], bool):
-        raise ValueError(f"version must be {VERSION}, got {state['version']!r}; a newer ggdp may know it")
+        raise ValueError(
+            f"version must be {VERSION}, got {arguments.shown(state['version'])}; a newer ggdp may know it"
+        )
     arguments.one_of("adjacency", state["adjacency"], [kind.value for kind in Adjacency])
     arguments.instance("steps", state["steps"], list)
     counts: Counts = {}

@@ -256,6 +256,6 @@ def amplified(inner: Array, order: int, rate: float) -> float:
         log_excess = g + np.log(-np.expm1(-g))
     terms = log_binomial + (order - k) * math.log1p(-rate) + k * math.log(rate) + log_excess
     peak = float(terms.max())
-    if peak == -math.inf:
-        return 0.0
+    if math.isinf(peak):
+        return max(peak, 0.0)
     return float(np.logaddexp(0.0, peak + math.log(float(np.exp(terms - peak).sum()))))

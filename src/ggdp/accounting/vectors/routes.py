@@ -25,7 +25,7 @@ from typing import Protocol
 from ggdp.accounting.bounds import Bounds, Estimate
 from ggdp.accounting.engines.atoms import Enclosed
 from ggdp.accounting.engines.cells import CellComposition
-from ggdp.accounting.engines.curve import CLOCK, MOST_EPSILON, too_large
+from ggdp.accounting.engines.curve import CLOCK, MOST_EPSILON, seconds_for, too_large
 from ggdp.accounting.engines.pairs import CLOSED_FORM, PairComposition
 from ggdp.accounting.steps import Steps, no_single_shift
 from ggdp.accounting.vectors import envelope, score_order
@@ -84,7 +84,7 @@ def cost_of(steps: Steps) -> Cost:
         return _cells_cost(steps)
     if not steps.have_worst_shifts:
         return VectorCost(steps)
-    worst = WorstDirection([PairComposition(parts) for parts in steps.pairs()])
+    worst = WorstDirection([PairComposition(parts) for parts in steps.pairs()], len(steps.noisy))
     vectors = [step.worst_shift for step in steps.noisy if step.noise.dimension != 1]
     reasons = sorted({shift.reason for shift in vectors if shift is not None})
     return WorstShiftCost(steps, worst, reasons) if reasons else worst
@@ -103,15 +103,22 @@ def _cells_cost(steps: Steps, *width: float) -> "WorstDirection":
 
 @dataclass(frozen=True)
 class WorstDirection:
-    """The worse of several directions, at every question."""
+    """The worse of several directions, at every question.
+
+    Attributes:
+        directions: what the composition costs in each.
+        parts: how many different releases it has, for how long a question may take.
+    """
 
     directions: Sequence[PairComposition | CellComposition]
+    parts: int = 1
 
     def epsilon(self, log_delta: float) -> Bounds:
         """Certified epsilon at log delta; `EpsilonTooLargeError` where it exceeds what is computed."""
         first, *others = self.directions
-        with CLOCK.running(_SECONDS):
-            with CLOCK.running(_SECONDS - (_FOR_OTHERS if others else 0.0)):
+        seconds = seconds_for(self.parts, _SECONDS)
+        with CLOCK.running(seconds):
+            with CLOCK.running(seconds - (_FOR_OTHERS if others else 0.0)):
                 worst = first.epsilon(log_delta)
             for one in others:
                 if not one.costs_no_more(log_delta, worst.lower):  # else the first direction is the worse one
@@ -121,7 +128,7 @@ class WorstDirection:
     def delta(self, epsilon: float) -> Bounds:
         """Certified delta at epsilon."""
         first, *others = self.directions if epsilon > 0.0 else self.directions[::-1]
-        with CLOCK.running(_SECONDS):
+        with CLOCK.running(seconds_for(self.parts, _SECONDS)):
             worst = first.delta(epsilon)
             for one in others:
                 if epsilon > 0.0 or worst.width > 1e-6 * worst.upper:  # the total variation is that of both

@@ -206,9 +206,9 @@ class GGAccountant(IAccountant):  # type: ignore[misc]
         arguments.instance("state_dict", state_dict, Mapping, hint="pass accountant.state_dict()")
         loaded = GGAccountant()
         if state_dict.get("mechanism") in _OPACUS_MECHANISMS:
-            if state_dict.get("history"):
-                from_opacus_state_dict(state_dict)  # names what is wrong with an entry
-            loaded.history = state_dict.get("history", [])
+            if state_dict.get("history") not in ([], ()):
+                from_opacus_state_dict(state_dict)  # names what is wrong
+            loaded.history = state_dict["history"]
         else:
             loaded._read(state_dict)
         self._ledger, self._unpriced = loaded._ledger, loaded._unpriced
@@ -224,10 +224,23 @@ class GGAccountant(IAccountant):  # type: ignore[misc]
             raise ValueError(
                 "ledger must be one of adding and removing examples without a budget, got another"
             )
-        for multiplier, rate, times in state["steps_without_price"]:
-            self._unpriced[multiplier, rate] = arguments.whole("steps_without_price", times)
-        if [list(entry) for entry in state["history"]] != self.state_dict()["history"]:
+        for multiplier, rate, times in _triples(state["steps_without_price"]):
+            kind = arguments.real("noise_multiplier", multiplier), arguments.real("sample_rate", rate)
+            self._unpriced[kind] = arguments.whole("steps_without_price", times)
+        arguments.instance("history", state["history"], (list, tuple))
+        history = [list(entry) if isinstance(entry, tuple) else entry for entry in state["history"]]
+        if history != self.state_dict()["history"]:
             raise ValueError("history must say what ledger says, got a state whose two records disagree")
+
+
+def _triples(entries: Any) -> list[Any]:
+    arguments.instance("steps_without_price", entries, (list, tuple))
+    if not all(isinstance(entry, (list, tuple)) and len(entry) == 3 for entry in entries):
+        raise ValueError(
+            "steps_without_price must hold (noise_multiplier, sample_rate, num_steps), got "
+            f"{arguments.shown(entries)}"
+        )
+    return list(entries)
 
 
 def _entry(step: Any, times: int) -> Entry:
