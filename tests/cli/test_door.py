@@ -367,3 +367,43 @@ def test_the_extras_bring_what_the_commands_say_they_bring():
 
 def test_the_help_shows_no_release_of_single_people(ggdp):
     assert "age" not in re.findall(r"\w+", ggdp("release", "-h").out)
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "2>/dev/full"])
+def test_a_refusal_that_cannot_be_told_has_its_status(closed):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    line = f"{shlex.quote(sys.executable)} -m ggdp epsilon --beta 3 {closed}"
+    done = subprocess.run(["sh", "-c", line], env=environment, stdin=subprocess.DEVNULL, capture_output=True)
+    assert (done.returncode, done.stdout) == (2, b"")
+
+
+def test_the_install_page_lists_every_extra_that_a_command_may_ask_for():
+    page = (PROJECT.parent / "docs" / "start" / "install.md").read_text()
+    rows = "".join(row.split("|")[1] for row in page.splitlines() if row.startswith("| `"))
+    assert set(EXTRAS) <= set(re.findall(r"`(\w+)`", rows))
+
+
+@pytest.mark.parametrize(
+    ("line", "heads"),
+    [
+        ("curve --beta 1.5 --beta 1.50000001 --std 3 --points 2", ("beta = 1.5", "beta = 1.50000001")),
+        (
+            "simulate-argmax --epsilon 1 --epsilon 1.0000001 --delta 1e-5 --points 2 --histograms 2",
+            ("epsilon = 1", "epsilon = 1.0000001"),
+        ),
+        (
+            f"{CHOOSE} --loss outside --threshold 1 --threshold 1.0000001 --points 2",
+            ("t = 1", "t = 1.0000001"),
+        ),
+    ],
+)
+def test_two_values_that_are_nearly_equal_have_a_column_each(ggdp, line, heads):
+    words = [word.strip() for word in re.split("[┃\n]", ggdp(*line.split()).out)]
+    assert set(heads) <= set(words)
+
+
+def test_a_narrow_terminal_cuts_no_name_of_a_number(ggdp, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    told = ggdp("noise", "--beta", "2", "--std", "4").out
+    assert "…" not in told
+    assert "0.001" in told

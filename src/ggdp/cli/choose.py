@@ -155,7 +155,7 @@ def choose(
                         tell(f"{count} steps, beta = {beta:.3g}")
                     tried.append(_weighed(search, beta))
                 many = "1 release" if count == 1 else f"{count} releases"
-                name = many if limit is None else f"{many}\nt = {limit:g}"
+                name = many if limit is None else f"{many}\nt = {output.in_full(limit)}"
                 columns[name] = best, tried, limit
     kind = NoiseChoice.SPHERICAL if fits else NoiseChoice.INDEPENDENT
     record = record_of(
