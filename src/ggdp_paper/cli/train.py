@@ -143,7 +143,7 @@ CheckpointFolder = Annotated[
     Path | None,
     typer.Option(
         "--checkpoint",
-        help="Keep the run in this folder; holds secrets.",
+        help="Keep the run in this folder, so that --resume can go on with it.",
         parser=options.new_folder("--checkpoint"),
         metavar="FOLDER",
     ),

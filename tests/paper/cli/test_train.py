@@ -127,8 +127,25 @@ def test_views_reach_the_run_where_a_mirror_changes_no_label(ggdp):
     assert done.code == 0, done.err
     (found,) = json.loads(done.out)["results"]
     assert (found["steps"], found["asked"]["views"]) == (2, 2)
-    refused = ggdp(*ADULT, *NOISE, "--views", "2")
-    assert (refused.code, "views of adult must be 1, got 2" in refused.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ((*ADULT, "--views", "2"), "--views must be 1 for adult, got 2"),
+        ((*ADULT, "--vocabulary", "unlabelled"), "--vocabulary must be left out for adult"),
+        (("train", "--data", "."), "--data must be left out for digits"),
+        (
+            ("train", "--task", "svhn"),
+            "--data must be given for svhn, a folder that holds train_32x32.mat and test_32x32.mat",
+        ),
+        (("train", "--task", "adult", "--data", __file__), "test_train.py', which is no folder"),
+    ],
+)
+def test_an_option_that_does_not_go_with_the_task_is_refused(ggdp, line, message):
+    done = ggdp(*line, *NOISE)
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
 
 
 def test_private_preprocessing_is_in_the_record_and_released_once(ggdp, tmp_path):
