@@ -407,3 +407,28 @@ def test_a_narrow_terminal_cuts_no_name_of_a_number(ggdp, monkeypatch):
     told = ggdp("noise", "--beta", "2", "--std", "4").out
     assert "…" not in told
     assert "0.001" in told
+
+
+RELEASE = "release numbers.csv --beta 2 --std 3"
+PATE = "pate numbers.csv --beta 2 --epsilon 1 --delta 1e-5"
+TRAIN = "train --task adult --synthetic --beta 2 --epsilon 1"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (f"{RELEASE} --out numbers.csv", "--out must be another file than the numbers"),
+        (f"{PATE} --out ./numbers.csv", "--out must be another file than VOTES"),
+        (f"{PATE} --truth truth.csv --out truth.csv", "--out must be another file than --truth"),
+        (f"{PATE} --out l.csv --report l.csv", "--report must be another file than --out"),
+        (f"{TRAIN} --record run.png --plot run.png", "--plot must be another file than --record"),
+    ],
+)
+def test_no_file_is_written_over_another_of_the_same_command(ggdp, tmp_path, monkeypatch, line, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "numbers.csv").write_text("40,5\n30,15\n")
+    done = ggdp(*line.split())
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"ggdp: {message}, got ")
+    assert [file.name for file in tmp_path.iterdir()] == ["numbers.csv"]
+    assert (tmp_path / "numbers.csv").read_text() == "40,5\n30,15\n"

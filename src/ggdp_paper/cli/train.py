@@ -209,6 +209,7 @@ def train(
     check_choices(epsilon, noise_multiplier, data, synthetic, checkpoint, resume)
     check_pairs({"--rate": rate, "--batch-size": batch_size}, {"--steps": steps, "--epochs": epochs})
     check_device(device)
+    options.check_apart({"--record": record, "--plot": plot})
     settings = RunSettings(
         beta=beta, norm=norm, target_epsilon=epsilon, noise_multiplier=noise_multiplier, delta=delta,
         clip_norm=clip_norm, rate=rate, batch_size=batch_size, steps=steps, epochs=epochs,
