@@ -322,6 +322,14 @@ def test_progress_is_shown_on_a_terminal_and_nowhere_else(ggdp):
     assert json.loads(out) == json.loads(alone.out)
 
 
+def test_an_audit_says_on_a_terminal_what_it_is_at():
+    _, shown = on_a_terminal(
+        "audit --task adult --synthetic --beta 2 --epsilon 2 --steps 8 --canaries 20 --json"
+    )
+    assert "training with canaries" in shown
+    assert "testing the first steps" in shown
+
+
 def test_the_bar_of_train_leaves_its_lines_alone():
     _, shown = on_a_terminal(
         "train --task adult --synthetic --beta 2 --noise-multiplier 4 --seed 1 --epochs 2 --rate 0.5"

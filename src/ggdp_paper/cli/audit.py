@@ -145,11 +145,14 @@ def audit(
     def generator() -> torch.Generator | None:
         return None if seed is None else torch.Generator().manual_seed(drawn(source))
 
-    found = audited(
-        **asked, method=method, num_canaries=canaries, confidence=confidence, audit_delta=audit_delta,
-        generator=generator(),
-    )  # fmt: skip
-    checked = check_noise(**asked, generator=generator()) if check else None
+    with output.progress(2 if check else 1) as tell:
+        tell("training with canaries")
+        found = audited(
+            **asked, method=method, num_canaries=canaries, confidence=confidence, audit_delta=audit_delta,
+            generator=generator(),
+        )  # fmt: skip
+        tell("testing the first steps")
+        checked = check_noise(**asked, generator=generator()) if check else None
     told = audit_record(loaded.name, found, checked, seeded=seed is not None, synthetic=synthetic)
     whole = record_of("audit", [told])
     if record is not None:

@@ -241,6 +241,8 @@ def train(
     else:
         _print(found)
         output.tell_written(record, plot)
+    if seed is not None:
+        output.warn(output.SEEDED)
 
 
 def source_of(seed: int | None) -> Any:
@@ -367,7 +369,8 @@ def _print(found: dict[str, Any]) -> None:
     }
     output.print_table("Private training", rows)
     for caveat in found["caveats"]:
-        typer.echo(f"note: {caveat}", err=True)
+        if caveat != SEED_CAVEAT:  # which is a warning
+            typer.echo(f"note: {caveat}", err=True)
 
 
 def training_record(

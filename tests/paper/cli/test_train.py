@@ -31,7 +31,7 @@ def test_the_embedded_task_learns_and_leaves_record_and_picture(ggdp, tmp_path):
     assert {"ggdp", "python", "numpy", "torch"} <= set(found["versions"])
     assert "test accuracy" in done.out
     assert "epoch 12: epsilon" in done.err
-    assert "note: noise from a seed" in done.err
+    assert "WARNING: the noise is from --seed" in done.err
 
 
 def test_the_record_makes_a_report_without_the_package_that_made_it(ggdp, monkeypatch, tmp_path):
@@ -73,7 +73,7 @@ def test_a_missing_package_is_named_with_what_brings_it(ggdp, monkeypatch):
 
 
 def test_json_prints_one_object_and_nothing_else(ggdp):
-    done = ggdp(*ADULT, *BUDGET, "--epochs", "2", "--json")
+    done = ggdp(*ADULT[:-2], *BUDGET, "--epochs", "2", "--json")
     assert done.code == 0, done.err
     assert done.err == ""
     (found,) = json.loads(done.out)["results"]
@@ -89,6 +89,14 @@ def test_a_seed_repeats_the_run_and_without_one_it_differs(ggdp):
 
     assert accuracies("--seed", "3") == accuracies("--seed", "3")
     assert accuracies() != accuracies()
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_a_seeded_run_is_told_not_to_be_private(ggdp, more):
+    told = "WARNING: the noise is from --seed: whoever knows or guesses the seed can remove it"
+    line = (*ADULT[:-2], *NOISE, "--steps", "2", *more)
+    assert told in ggdp(*line, "--seed", "3").err
+    assert told not in ggdp(*line).err
 
 
 def test_physical_batches_change_nothing_that_is_published(ggdp):
