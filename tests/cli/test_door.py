@@ -322,6 +322,14 @@ def test_progress_is_shown_on_a_terminal_and_nowhere_else(ggdp):
     assert json.loads(out) == json.loads(alone.out)
 
 
+def test_an_audit_says_on_a_terminal_what_it_is_at():
+    _, shown = on_a_terminal(
+        "audit --task adult --synthetic --beta 2 --epsilon 2 --steps 8 --canaries 20 --json"
+    )
+    assert "training with canaries" in shown
+    assert "testing the first steps" in shown
+
+
 def test_the_bar_of_train_leaves_its_lines_alone():
     _, shown = on_a_terminal(
         "train --task adult --synthetic --beta 2 --noise-multiplier 4 --seed 1 --epochs 2 --rate 0.5"
@@ -367,3 +375,68 @@ def test_the_extras_bring_what_the_commands_say_they_bring():
 
 def test_the_help_shows_no_release_of_single_people(ggdp):
     assert "age" not in re.findall(r"\w+", ggdp("release", "-h").out)
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "2>/dev/full"])
+def test_a_refusal_that_cannot_be_told_has_its_status(closed):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    line = f"{shlex.quote(sys.executable)} -m ggdp epsilon --beta 3 {closed}"
+    done = subprocess.run(["sh", "-c", line], env=environment, stdin=subprocess.DEVNULL, capture_output=True)
+    assert (done.returncode, done.stdout) == (2, b"")
+
+
+def test_the_install_page_lists_every_extra_that_a_command_may_ask_for():
+    page = (PROJECT.parent / "docs" / "start" / "install.md").read_text()
+    rows = "".join(row.split("|")[1] for row in page.splitlines() if row.startswith("| `"))
+    assert set(EXTRAS) <= set(re.findall(r"`(\w+)`", rows))
+
+
+@pytest.mark.parametrize(
+    ("line", "heads"),
+    [
+        ("curve --beta 1.5 --beta 1.50000001 --std 3 --points 2", ("beta = 1.5", "beta = 1.50000001")),
+        (
+            "simulate-argmax --epsilon 1 --epsilon 1.0000001 --delta 1e-5 --points 2 --histograms 2",
+            ("epsilon = 1", "epsilon = 1.0000001"),
+        ),
+        (
+            f"{CHOOSE} --loss outside --threshold 1 --threshold 1.0000001 --points 2",
+            ("t = 1", "t = 1.0000001"),
+        ),
+    ],
+)
+def test_two_values_that_are_nearly_equal_have_a_column_each(ggdp, line, heads):
+    words = [word.strip() for word in re.split("[┃\n]", ggdp(*line.split()).out)]
+    assert set(heads) <= set(words)
+
+
+def test_a_narrow_terminal_cuts_no_name_of_a_number(ggdp, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    told = ggdp("noise", "--beta", "2", "--std", "4").out
+    assert "…" not in told
+    assert "0.001" in told
+
+
+RELEASE = "release numbers.csv --beta 2 --std 3"
+PATE = "pate numbers.csv --beta 2 --epsilon 1 --delta 1e-5"
+TRAIN = "train --task adult --synthetic --beta 2 --epsilon 1"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (f"{RELEASE} --out numbers.csv", "--out must be another file than the numbers"),
+        (f"{PATE} --out ./numbers.csv", "--out must be another file than VOTES"),
+        (f"{PATE} --truth truth.csv --out truth.csv", "--out must be another file than --truth"),
+        (f"{PATE} --out l.csv --report l.csv", "--report must be another file than --out"),
+        (f"{TRAIN} --record run.png --plot run.png", "--plot must be another file than --record"),
+    ],
+)
+def test_no_file_is_written_over_another_of_the_same_command(ggdp, tmp_path, monkeypatch, line, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "numbers.csv").write_text("40,5\n30,15\n")
+    done = ggdp(*line.split())
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"ggdp: {message}, got ")
+    assert [file.name for file in tmp_path.iterdir()] == ["numbers.csv"]
+    assert (tmp_path / "numbers.csv").read_text() == "40,5\n30,15\n"

@@ -41,5 +41,5 @@ def test_the_multiplier_is_taken_times_the_sensitivity(ggdp):
 def test_without_json_people_get_a_table(ggdp):
     done = ggdp("noise", "--beta", 2, "--std", 1)
     assert done.code == 0
-    assert "fisher_information" in done.out
+    assert "fisher information" in done.out
     assert "│" in done.out

@@ -374,3 +374,10 @@ def test_a_comparison_says_which_exponent_is_refused(ggdp):
     done = ggdp("epsilon", "--beta", "2", "--beta", "32", *run)
     assert (done.code, done.out) == (2, "")
     assert done.err.endswith("; this is about --beta 32\n")
+
+
+def test_risk_in_words_waits_for_no_curve(ggdp, monkeypatch):
+    asked = []
+    monkeypatch.setattr(Risk, "trade_off_curve", lambda self, rates, **_: asked.extend(rates) or [])
+    assert ggdp("risk", "--beta", "1", "--std", "2").code == 0
+    assert asked == []

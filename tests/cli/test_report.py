@@ -210,7 +210,7 @@ def test_the_record_itself_is_never_overwritten(ggdp, tmp_path):
     for html in (record, link, tmp_path / "." / "run.json"):
         refused = ggdp("report", record, "--html", html)
         assert refused.code == 2
-        assert f"--html must be another file than the record {str(record)!r}, got" in refused.err
+        assert f"--html must be another file than the record, got {str(html)!r}" in refused.err
     assert json.loads(record.read_text()) == trained()
 
 

@@ -84,12 +84,16 @@ def spoiled_archive():
         ("v.csv", b"\xff\xfe", "UTF-8"),
         ("v.npy", b"nonsense", "must be a NumPy npy file"),
         ("v.npz", b"PK\x03\x04 broken", "must be a NumPy npz file"),
-        ("v.npz", b"\x80\x04K\x01.", "of one plain array: it is damaged, or of another kind$"),
+        (
+            "v.npz",
+            b"\x80\x04K\x01.",
+            "of one plain array: it is damaged, or holds something else than numbers$",
+        ),
         ("v.npy", b"", "must be a NumPy npy file"),
         (
             "v.npz",
             spoiled_archive(),
-            "must be a NumPy npz file of one plain array: Error -3 while decompressing",
+            "of one plain array: it is damaged, or holds something else than numbers$",
         ),
         ("v.csv", b"1" * 200_000, "must be CSV: field larger than field limit"),
         ("v.txt", b"1,2\n", "must be one of .npz, .npy, .csv"),
@@ -107,8 +111,9 @@ def test_a_pickle_is_never_opened(tmp_path):
     buffer = io.BytesIO()
     np.save(buffer, np.array([{"a": 1}], dtype=object), allow_pickle=True)
     (tmp_path / "v.npy").write_bytes(buffer.getvalue())
-    with pytest.raises(ValueError, match="must be a NumPy npy file of one plain array"):
+    with pytest.raises(ValueError, match="must be a NumPy npy file of one plain array") as refused:
         read_votes(tmp_path / "v.npy")
+    assert "allow_pickle" not in str(refused.value)  # NumPy's advice, to open it
 
 
 def test_an_archive_of_several_arrays_needs_one_called_votes(tmp_path):

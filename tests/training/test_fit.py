@@ -4,6 +4,7 @@
 import contextlib
 import json
 import math
+import pickle
 import shutil
 
 import pytest
@@ -295,10 +296,13 @@ DAMAGE = {
     "no ledger": lambda folder: (folder / "ledger.json").unlink(),
     "no checkpoint": lambda folder: (folder / "checkpoint.pt").unlink(),
     "a garbled ledger": lambda folder: (folder / "ledger.json").write_text('{"format": 2, "pl'),
+    "a ledger without an end": lambda folder: (folder / "ledger.json").write_text("[" * 100_000),
     "a ledger of nothing": lambda folder: (folder / "ledger.json").write_text("[]"),
     "a cut checkpoint": lambda folder: (folder / "checkpoint.pt").write_bytes(
         (folder / "checkpoint.pt").read_bytes()[:-200]
     ),
+    "a pickle": lambda folder: (folder / "checkpoint.pt").write_bytes(pickle.dumps(print, protocol=4)),
+    "code": lambda folder: torch.save({"run": print}, folder / "checkpoint.pt"),
     "text": lambda folder: (folder / "checkpoint.pt").write_text("not a checkpoint\n"),
     "nothing": lambda folder: (folder / "checkpoint.pt").write_bytes(b""),
     "a list": lambda folder: torch.save([1, 2], folder / "checkpoint.pt"),
@@ -320,6 +324,7 @@ def test_a_damaged_folder_is_one_line_and_nothing_changes(killed_folder, damage)
         fit(private, checkpoint=killed_folder, resume=True, progress=False)
     assert len(str(refusal.value).splitlines()) == 1
     assert str(killed_folder) in str(refusal.value)
+    assert "weights_only" not in str(refusal.value)  # PyTorch's advice, to run what the file holds
     for name, value in private.model.state_dict().items():
         assert torch.equal(value, before[name])
     assert (len(private.accountant), private.optimizer.steps) == (0, 0)

@@ -148,14 +148,14 @@ def choose(
             search = NoiseSearch(problem)
             for limit in far:
                 search = search.with_loss(hurts, threshold=limit, level=level)
-                tell(f"the best of {count} steps")
+                many = "1 release" if count == 1 else f"{count} releases"
+                tell(f"{many}: the best")
                 best, tried = search.best(_SEARCHED), []
                 for beta in betas:
                     if limit == far[0]:
-                        tell(f"{count} steps, beta = {beta:.3g}")
+                        tell(f"{many}: beta = {beta:.3g}")
                     tried.append(_weighed(search, beta))
-                many = "1 release" if count == 1 else f"{count} releases"
-                name = many if limit is None else f"{many}\nt = {limit:g}"
+                name = many if limit is None else f"{many}\nt = {output.in_full(limit)}"
                 columns[name] = best, tried, limit
     kind = NoiseChoice.SPHERICAL if fits else NoiseChoice.INDEPENDENT
     record = record_of(

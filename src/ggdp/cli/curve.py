@@ -86,6 +86,8 @@ def _rows(deltas: list[float], records: list[dict[str, Any]]) -> list[dict[str, 
         row = {"delta": f"{delta:.4g}"}
         for record in records:
             upper = record["curve"][position]["epsilon"]["upper"]
-            row[f"beta = {record['beta']:g}"] = "no bound" if upper is None else output.rounded_up(upper)
+            row[f"beta = {output.in_full(record['beta'])}"] = (
+                "no bound" if upper is None else output.rounded_up(upper)
+            )
         rows.append(row)
     return rows

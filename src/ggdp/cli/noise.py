@@ -23,4 +23,5 @@ def noise(
     if json:
         output.print_json(record_of("noise", [facts]))
     else:
-        output.print_table("Generalized Gaussian noise", facts)
+        rows = {name.replace("_", " "): value for name, value in facts.items()}
+        output.print_table("Generalized Gaussian noise", rows)

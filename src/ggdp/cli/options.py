@@ -8,7 +8,7 @@ import contextlib
 import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -270,6 +270,20 @@ Plot = Annotated[
     Path | None, _new_file("--plot", "Draw a picture and write it to this file, png or svg.", ".png", ".svg")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+
+
+def check_apart(files: Mapping[str, Path | None]) -> None:
+    """Refuse two names of one file: the later one is written, and the earlier one would be lost."""
+    seen: dict[str, str] = {}
+    for name, path in files.items():
+        if path is None:
+            continue
+        file = os.path.realpath(path)
+        if file in seen:
+            raise ValueError(
+                f"{name} must be another file than {seen[file]}, got {str(path)!r}; name a new file"
+            )
+        seen[file] = name
 
 
 def noise_from(

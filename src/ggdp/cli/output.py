@@ -4,6 +4,7 @@
 import contextlib
 import importlib.util
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -52,6 +53,8 @@ def print_table(title: str, rows: Mapping[str, object]) -> None:
     from rich.table import Table
 
     table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column(overflow="fold")
+    table.add_column(overflow="fold")
     for name, value in rows.items():
         table.add_row(name, f"{value:.10g}" if isinstance(value, float) else str(value))
     Console().print(table)
@@ -75,6 +78,15 @@ def print_rows(title: str, rows: Sequence[Mapping[str, str]]) -> None:
     # Wider than a narrow terminal rather than with digits on two lines, where no one would read them as one.
     needed = Measurement.get(console, console.options.update(max_width=1000), table).minimum
     console.print(table, width=max(console.width, needed), crop=False)
+
+
+def in_full(value: float) -> str:
+    """A number that was given, with all its digits, so that no two of them look the same.
+
+    >>> in_full(2.0), in_full(1.50000001), in_full(1e-6)
+    ('2', '1.50000001', '1e-06')
+    """
+    return repr(value).removesuffix(".0")
 
 
 def write_picture(path: Path, figure: "Figure") -> None:
@@ -164,9 +176,12 @@ def lacking_line(missing: Sequence[str]) -> str:
 
 
 def refuse(line: str, *, code: int = 2) -> int:
-    """Print one line on stderr and return the exit status."""
-    if sys.stderr is not None:
-        print(f"ggdp: {line}", file=sys.stderr)
+    """Print one line on stderr, where that can be written, and return the exit status."""
+    try:
+        if sys.stderr is not None:
+            print(f"ggdp: {line}", file=sys.stderr, flush=True)
+    except OSError:  # the status still tells; Python must not write again what is left, when it exits
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
     return code
 
 

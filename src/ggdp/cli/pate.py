@@ -118,6 +118,8 @@ def pate(
     Example: ggdp pate votes.npz --beta 1.5 --epsilon 2 --delta 1e-5 --threshold 200 --out labels.npy
     """
     output.need("matplotlib" if report else None)
+    for read in ({"VOTES": votes}, {"--truth": truth}):
+        options.check_apart(read | {"--out": out, "--report": report})
     histograms = read_votes(votes)
     if queries is not None:
         if queries > histograms.num_queries:

@@ -133,6 +133,7 @@ def release(
     Example: ggdp release readers.csv --column readers --keep branch --beta 1.5 --epsilon 1 --delta 1e-6
     """
     name = _one_column(column, keep)
+    options.check_apart({"the numbers": None if source == "-" else Path(source), "--out": out})
     found = read_numbers(source, name, keep or ())
     dimension = len(found.values)
     at = DELTA if delta is None else delta

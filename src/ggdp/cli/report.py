@@ -36,10 +36,7 @@ def report(record: Source, html: Html) -> None:
     Example: ggdp report run.json --html run.html
     """
     output.need("matplotlib")
-    if html.exists() and record.exists() and html.samefile(record):
-        raise ValueError(
-            f"--html must be another file than the record {str(record)!r}, got {str(html)!r}; name a new file"
-        )
+    options.check_apart({"the record": record, "--html": html})
     write_atomically(html, _page_of(record))
     typer.echo(f"Wrote {html}")
 

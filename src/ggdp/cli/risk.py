@@ -83,7 +83,10 @@ def risk(
             attacks = [
                 found.attack_success(false_positive_rate=one, prior=prior) for one in false_positive_rate
             ]
-            curve = list(zip(CURVE, found.trade_off_curve(CURVE, tolerance=DRAWN), strict=True))
+            rates = (
+                CURVE if json or plot is not None else ()
+            )  # which takes most of the time, and words need not
+            curve = list(zip(rates, found.trade_off_curve(rates, tolerance=DRAWN), strict=True))
             results.append(risk_record(run, attacks, curve, _mu(found), profile.epsilon(delta=delta), delta))
     if plot is not None:
         output.write_picture(plot, trade_off_figure(results))

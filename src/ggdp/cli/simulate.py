@@ -22,22 +22,43 @@ def _number(option: str, help_text: str, **limits: float) -> Any:
 
 
 def simulate(
-    epsilon: Annotated[list[float], _number("--epsilon", "Privacy parameter; give it again.", above=0.0)],
+    epsilon: Annotated[
+        list[float],
+        _number("--epsilon", "Privacy parameter epsilon, > 0; give it again for several.", above=0.0),
+    ],
     delta: options.DeltaOrZero,
-    classes: Annotated[int, _whole("--classes", "2, or at least 6.", least=2, most=1000)] = 2,
-    votes: Annotated[int, _whole("--votes", "Votes in a histogram.", least=2, most=10**9)] = 1000,
+    classes: Annotated[
+        int,
+        _whole("--classes", "How many classes there are to vote for: 2, or 6 to 1000.", least=2, most=1000),
+    ] = 2,
+    votes: Annotated[
+        int, _whole("--votes", "How many votes each simulated vote counts, up to 10^9.", least=2, most=10**9)
+    ] = 1000,
     histograms: Annotated[
-        int, _whole("--histograms", "How many, one for each gap.", least=2, most=10**5)
+        int, _whole("--histograms", "How many votes to simulate, one for each gap.", least=2, most=10**5)
     ] = 500,
     most_gap: Annotated[
-        float, _number("--most-gap", "Largest gap, as a part of the largest count.", above=0.0, below=1.0)
+        float,
+        _number(
+            "--most-gap", "Largest gap, as a part of the largest count, in (0, 1).", above=0.0, below=1.0
+        ),
     ] = 0.1,
-    times: Annotated[int, _whole("--times", "Noisy votes that share the budget.", least=1, most=10**9)] = 1,
-    from_beta: Annotated[float, _number("--from-beta", "Smallest exponent.", least=1.0, most=8.0)] = 1.0,
-    to_beta: Annotated[float, _number("--to-beta", "Largest exponent.", least=1.0, most=8.0)] = 4.0,
-    points: Annotated[int, _whole("--points", "How many exponents.", least=2, most=200)] = 13,
+    times: Annotated[
+        int, _whole("--times", "How many noisy votes share --epsilon and --delta.", least=1, most=10**9)
+    ] = 1,
+    from_beta: Annotated[
+        float, _number("--from-beta", "Smallest exponent, in [1, 8].", least=1.0, most=8.0)
+    ] = 1.0,
+    to_beta: Annotated[
+        float, _number("--to-beta", "Largest exponent, in [1, 8].", least=1.0, most=8.0)
+    ] = 4.0,
+    points: Annotated[
+        int, _whole("--points", "How many exponents, evenly spaced, in [2, 200].", least=2, most=200)
+    ] = 13,
     adjacency: options.AdjacencyChoice = Adjacency.ADD_REMOVE,
-    seed: Annotated[int | None, _whole("--seed", "Repeatable histograms.", least=0, most=2**63 - 1)] = None,
+    seed: Annotated[
+        int | None, _whole("--seed", "Simulate the same votes again.", least=0, most=2**63 - 1)
+    ] = None,
     plot: options.Plot = None,
     json: options.Json = False,
 ) -> None:
@@ -94,10 +115,11 @@ def _rows(simulation: ArgmaxSimulation) -> list[dict[str, str]]:
     for place, beta in enumerate(simulation.betas):
         row = {"beta": f"{beta:.4g}"}
         for position, epsilon in enumerate(simulation.epsilons):
-            row[f"epsilon = {epsilon:g}"] = f"{simulation.areas[position, place]:.6f}"
+            row[f"epsilon = {output.in_full(epsilon)}"] = f"{simulation.areas[position, place]:.6f}"
         rows.append(row)
     best = zip(simulation.epsilons, simulation.best_betas, strict=True)
     return [
         *rows,
-        {"beta": "best beta"} | {f"epsilon = {epsilon:g}": f"{beta:.4g}" for epsilon, beta in best},
+        {"beta": "best beta"}
+        | {f"epsilon = {output.in_full(epsilon)}": f"{beta:.4g}" for epsilon, beta in best},
     ]

@@ -231,7 +231,7 @@ def noise_report(result: Fields) -> Report:
         settings={name.replace("_", " "): f"{result.real(name):.10g}" for name in result.content},
         estimated=(
             _NO_DATA,
-            "What it costs to add such noise depends on the sensitivity; ask `ggdp epsilon`.",
+            "What it costs to add such noise depends on the sensitivity; the command ggdp epsilon tells.",
         ),
         pictures=(_density_picture(noise),),
     )
@@ -258,8 +258,9 @@ def choice_report(result: Fields, top: Fields) -> Report:
     if top.holds("dimension"):
         words = f"{top.whole('dimension', least=1)} numbers, the sensitivity is in norm {top.value('norm')}"
         vector = {"vector": words + (f", {top.text('noise')} noise" if top.holds("noise") else "")}
+    steps = result.whole("steps", least=1)
     return Report(
-        title=f"The noise with the smallest error, for {result.whole('steps', least=1)} releases",
+        title=f"The noise with the smallest error, for {steps} release{'' if steps == 1 else 's'}",
         guarantee=None,
         no_guarantee="",
         settings={
@@ -268,7 +269,7 @@ def choice_report(result: Fields, top: Fields) -> Report:
             **threshold,
             **level,
             "sampling rate": f"{top.real('rate', above=0.0, most=1.0):g}",
-            "steps": f"{result.whole('steps', least=1)}",
+            "steps": f"{steps}",
             "sensitivity": f"{top.real('sensitivity', above=0.0):g}",
             **vector,
             "neighbours": str(top.adjacency()),

@@ -16,6 +16,7 @@ import copy
 import io
 import json
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -161,9 +162,13 @@ class Checkpoint:
         ledger, content = self._leads(self._read)
         path = self._path(_CHECKPOINT)
         try:
-            state = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
-        except Exception as error:  # whatever a damaged file makes of the reader
-            raise CheckpointError(f"{path} is damaged and cannot be read: {_first_line(error)}") from None
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about the file's format, beside the refusal
+                state = torch.load(io.BytesIO(content), weights_only=True, map_location="cpu")
+        except Exception:  # PyTorch would advise to load it with whatever code it holds
+            raise CheckpointError(
+                f"{path} cannot be read: it is damaged, or holds something else than tensors and plain data"
+            ) from None
         _check_kind(state, self._plan, path)
         if state.get("finished") is not False:
             raise CheckpointError(f"{path} is of a finished run; make a new plan to go on from its model")
@@ -197,7 +202,7 @@ class Checkpoint:
         try:
             ledger = json.loads(path.read_text(encoding="utf-8"))
             Accountant.from_state_dict(ledger["ledger"])
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise CheckpointError(f"{path} is damaged and cannot be read: {_first_line(error)}") from None
         _check_kind(ledger, self._plan, path)
         return ledger, self._path(_CHECKPOINT).read_bytes()

@@ -131,6 +131,7 @@ def audit(
     check_choices(epsilon, noise_multiplier, data, synthetic, None, False)
     check_pairs({"--rate": rate, "--batch-size": batch_size}, {"--steps": steps, "--epochs": epochs})
     check_device(device)
+    options.check_apart({"--record": record, "--plot": plot})
     settings = RunSettings(
         beta=beta, norm=norm, target_epsilon=epsilon, noise_multiplier=noise_multiplier, delta=delta,
         clip_norm=clip_norm, rate=rate, batch_size=batch_size, steps=steps, epochs=epochs,
@@ -144,11 +145,14 @@ def audit(
     def generator() -> torch.Generator | None:
         return None if seed is None else torch.Generator().manual_seed(drawn(source))
 
-    found = audited(
-        **asked, method=method, num_canaries=canaries, confidence=confidence, audit_delta=audit_delta,
-        generator=generator(),
-    )  # fmt: skip
-    checked = check_noise(**asked, generator=generator()) if check else None
+    with output.progress(2 if check else 1) as tell:
+        tell("training with canaries")
+        found = audited(
+            **asked, method=method, num_canaries=canaries, confidence=confidence, audit_delta=audit_delta,
+            generator=generator(),
+        )  # fmt: skip
+        tell("testing the first steps")
+        checked = check_noise(**asked, generator=generator()) if check else None
     told = audit_record(loaded.name, found, checked, seeded=seed is not None, synthetic=synthetic)
     whole = record_of("audit", [told])
     if record is not None:

@@ -143,7 +143,7 @@ CheckpointFolder = Annotated[
     Path | None,
     typer.Option(
         "--checkpoint",
-        help="Keep the run in this folder; holds secrets.",
+        help="Keep the run in this folder, so that --resume can go on with it.",
         parser=options.new_folder("--checkpoint"),
         metavar="FOLDER",
     ),
@@ -209,6 +209,7 @@ def train(
     check_choices(epsilon, noise_multiplier, data, synthetic, checkpoint, resume)
     check_pairs({"--rate": rate, "--batch-size": batch_size}, {"--steps": steps, "--epochs": epochs})
     check_device(device)
+    options.check_apart({"--record": record, "--plot": plot})
     settings = RunSettings(
         beta=beta, norm=norm, target_epsilon=epsilon, noise_multiplier=noise_multiplier, delta=delta,
         clip_norm=clip_norm, rate=rate, batch_size=batch_size, steps=steps, epochs=epochs,
@@ -240,6 +241,8 @@ def train(
     else:
         _print(found)
         output.tell_written(record, plot)
+    if seed is not None:
+        output.warn(output.SEEDED)
 
 
 def source_of(seed: int | None) -> Any:
@@ -366,7 +369,8 @@ def _print(found: dict[str, Any]) -> None:
     }
     output.print_table("Private training", rows)
     for caveat in found["caveats"]:
-        typer.echo(f"note: {caveat}", err=True)
+        if caveat != SEED_CAVEAT:  # which is a warning
+            typer.echo(f"note: {caveat}", err=True)
 
 
 def training_record(

@@ -69,7 +69,13 @@ def load_task(
     if synthetic and generator is None:
         raise ValueError("generator must be given for synthetic data, got None; pass a torch.Generator")
     if views != 1 and name not in ("cifar10", "svhn"):
-        raise ValueError(f"views of {name} must be 1, got {views}")
+        raise ValueError(f"views must be 1 for {name}, got {views}")
+    if vocabulary != "train" and name != "imdb":
+        raise ValueError(
+            f"vocabulary must be left out for {name}, which has no words, got {str(vocabulary)!r}"
+        )
+    if data is not None and name == "digits":
+        raise ValueError(f"data must be left out for digits, which needs no files, got {str(data)!r}")
     request = Request(
         data=data,
         synthetic=generator if synthetic else None,

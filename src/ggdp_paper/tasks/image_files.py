@@ -61,7 +61,7 @@ def _pickled(path: Path) -> LabelledImages:
         batch = _PlainBatch(io.BytesIO(path.read_bytes()), encoding="bytes").load()
         pixels, labels = batch[b"data"].content(), np.array(batch[b"labels"], dtype=np.int64)
     except Exception as error:  # a damaged or hostile file fails anywhere
-        why = str(error) or type(error).__name__
+        why = str(error) or "it is damaged"
         raise ValueError(
             f"{str(path)!r} must be a batch of CIFAR-10 with data and labels, arrays only: {why}"
         ) from None
@@ -133,7 +133,7 @@ def _matlab(path: Path) -> LabelledImages:
         labels = found["y"].reshape(-1).astype(np.int64) % 10  # the file calls the digit zero 10
         pixels = np.ascontiguousarray(found["X"].transpose(3, 2, 0, 1))
     except Exception as error:  # a damaged file fails anywhere
-        why = str(error) or type(error).__name__
+        why = str(error) or "it is damaged"
         raise ValueError(f"{str(path)!r} must be a MATLAB 5 file with the variables X and y: {why}") from None
     return _checked(path, pixels, labels)
 

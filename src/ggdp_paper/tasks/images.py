@@ -97,8 +97,8 @@ def _task(name: str, train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], 
     """Features of both parts, standardised by a release on the training part, which is charged."""
     is_symmetric = name in _SYMMETRIC
     if request.views not in ((1, 2) if is_symmetric else (1,)):
-        allowed = "1, or 2 for an image beside its mirror image" if is_symmetric else "1"
-        raise ValueError(f"views of {name} must be {allowed}, got {request.views}")
+        allowed = "1, or 2 (an image beside its mirror image)," if is_symmetric else "1"
+        raise ValueError(f"views must be {allowed} for {name}, got {request.views}")
     learnt, scored = (scattered(pixels.to(request.device)) for pixels, _ in (train, test))
     guess = photograph_guess(Scattering(size=32), PIXEL_MEAN, PIXEL_STD)
     noise = request.standardisation_noise

@@ -114,8 +114,8 @@ class Request:
         """The folder of the data, or a refusal that says what should be in it and where it is published."""
         if self.data is None:
             raise ValueError(
-                f"task {task} needs a data folder that holds {holding}, as published at {published}; "
-                "or synthetic data for a smoke run"
+                f"data must be given for {task}, a folder that holds {holding}, as published at {published}; "
+                "or pass synthetic=True for a smoke run"
             )
         return Path(self.data)
 
@@ -148,7 +148,7 @@ def located(folder: Path, names: tuple[str, ...], *, published: str) -> Path:
         if (folder / name).exists():
             return folder / name
     wanted = " or ".join(names)
-    state = "has no such file" if folder.is_dir() else "does not exist"
+    state = "has no such file" if folder.is_dir() else "is no folder" if folder.exists() else "does not exist"
     raise ValueError(f"expected {wanted} in {str(folder)!r}, which {state}; it is published at {published}")
 
 

@@ -31,7 +31,7 @@ def test_the_embedded_task_learns_and_leaves_record_and_picture(ggdp, tmp_path):
     assert {"ggdp", "python", "numpy", "torch"} <= set(found["versions"])
     assert "test accuracy" in done.out
     assert "epoch 12: epsilon" in done.err
-    assert "note: noise from a seed" in done.err
+    assert "WARNING: the noise is from --seed" in done.err
 
 
 def test_the_record_makes_a_report_without_the_package_that_made_it(ggdp, monkeypatch, tmp_path):
@@ -73,7 +73,7 @@ def test_a_missing_package_is_named_with_what_brings_it(ggdp, monkeypatch):
 
 
 def test_json_prints_one_object_and_nothing_else(ggdp):
-    done = ggdp(*ADULT, *BUDGET, "--epochs", "2", "--json")
+    done = ggdp(*ADULT[:-2], *BUDGET, "--epochs", "2", "--json")
     assert done.code == 0, done.err
     assert done.err == ""
     (found,) = json.loads(done.out)["results"]
@@ -89,6 +89,14 @@ def test_a_seed_repeats_the_run_and_without_one_it_differs(ggdp):
 
     assert accuracies("--seed", "3") == accuracies("--seed", "3")
     assert accuracies() != accuracies()
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_a_seeded_run_is_told_not_to_be_private(ggdp, more):
+    told = "WARNING: the noise is from --seed: whoever knows or guesses the seed can remove it"
+    line = (*ADULT[:-2], *NOISE, "--steps", "2", *more)
+    assert told in ggdp(*line, "--seed", "3").err
+    assert told not in ggdp(*line).err
 
 
 def test_physical_batches_change_nothing_that_is_published(ggdp):
@@ -127,8 +135,25 @@ def test_views_reach_the_run_where_a_mirror_changes_no_label(ggdp):
     assert done.code == 0, done.err
     (found,) = json.loads(done.out)["results"]
     assert (found["steps"], found["asked"]["views"]) == (2, 2)
-    refused = ggdp(*ADULT, *NOISE, "--views", "2")
-    assert (refused.code, "views of adult must be 1, got 2" in refused.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ((*ADULT, "--views", "2"), "--views must be 1 for adult, got 2"),
+        ((*ADULT, "--vocabulary", "unlabelled"), "--vocabulary must be left out for adult"),
+        (("train", "--data", "."), "--data must be left out for digits"),
+        (
+            ("train", "--task", "svhn"),
+            "--data must be given for svhn, a folder that holds train_32x32.mat and test_32x32.mat",
+        ),
+        (("train", "--task", "adult", "--data", __file__), "test_train.py', which is no folder"),
+    ],
+)
+def test_an_option_that_does_not_go_with_the_task_is_refused(ggdp, line, message):
+    done = ggdp(*line, *NOISE)
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
 
 
 def test_private_preprocessing_is_in_the_record_and_released_once(ggdp, tmp_path):

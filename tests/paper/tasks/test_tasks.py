@@ -338,7 +338,7 @@ def test_svhn_calls_zero_ten(tmp_path):
 )
 def test_missing_files_are_named_with_their_place_of_publication(tmp_path, name, file, published):
     for data, state in [
-        (None, "needs a data folder"),
+        (None, "data must be given for .*, a folder that holds"),
         (tmp_path, "has no such file"),
         (tmp_path / "no", "not exist"),
     ]:
@@ -396,7 +396,7 @@ def test_images_beside_their_mirror_images_are_two_views_of_one_example():
     assert (len(score.train), len(score.test)) == (len(plain.train) - 50, 50)
     assert torch.equal(score.test.tensors[0], plain.train.tensors[0][-50:])
     assert torch.equal(score.mirrored.tensors[0], both.train.tensors[0][-50:, 1])
-    with pytest.raises(ValueError, match="views of svhn must be 1, got 2"):
+    with pytest.raises(ValueError, match="views must be 1 for svhn, got 2"):
         load_task("svhn", synthetic=True, generator=generator(3), views=2)
-    with pytest.raises(ValueError, match="views of cifar10 must be 1, or 2"):
+    with pytest.raises(ValueError, match=r"views must be 1, or 2 .*, for cifar10"):
         load_task("cifar10", synthetic=True, generator=generator(3), views=3)
