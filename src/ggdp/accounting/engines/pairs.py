@@ -173,7 +173,7 @@ class PairComposition:
                 return answer
         saddle = saddle_for_epsilon(self._plan, epsilon)
         best: Bounds | None = None
-        far = (saddle.log_delta < _SMALLEST_LOG_DELTA and not self._may_be_rare) or epsilon > MOST_EPSILON
+        far = epsilon > MOST_EPSILON or (saddle.log_delta < _SMALLEST_LOG_DELTA and self._is_tiny(epsilon))
         if not saddle.deviation > 0.0 or far or moments.is_nearly_one(self.parts, epsilon):
             return self._delta_by_moments(saddle, epsilon)
         tried: list[tuple[float, KeptCurve]] = []
@@ -204,6 +204,11 @@ class PairComposition:
             narrowest.enough_delta = _NEARLY * width
         wide = self._delta_by_moments(saddle, epsilon)
         return wide if best is None else Bounds.intersection(best, wide)
+
+    def _is_tiny(self, epsilon: float) -> bool:
+        """Whether a delta that is planned as none is none: of rare large losses a plan may know little."""
+        least = _SMALLEST_LOG_DELTA
+        return not (self._may_be_rare and moments.log_delta_below(self.parts, self._plan, epsilon) > least)
 
     def _allowed(self, method: str = "") -> float:
         """Seconds for one engine: what is tried on the chance leaves time for others."""
