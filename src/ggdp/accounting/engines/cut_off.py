@@ -95,11 +95,11 @@ def planned_end(plan: TiltPlan, saddle: Saddle, enough: float) -> tuple[float, A
 
 
 def _telling(plan: TiltPlan, saddle: Saddle, enough: float) -> list[int]:
-    """The parts that hold most of -log |chi| where the line is likely to end, those that hold most first."""
+    """The parts that hold most of -log |chi| where the line is likely to end."""
     held = planned_end(plan, saddle, enough)[1]
     order = np.argsort(-held, kind="stable")
     reached = np.cumsum(held[order]) / max(held.sum(), 1e-300)
-    return [int(i) for i in order[: 1 + int((reached < _TELLING).sum())][: len(order)]]
+    return sorted(int(i) for i in order[: 1 + int((reached < _TELLING).sum())])
 
 
 def _log_far_tail(parts: Parts, decays: Sequence[Decay], omega: float) -> float:

@@ -26,9 +26,9 @@ over x > 0: Chernoff's inequality, and z^j >= z^(k+1) for every j > k.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 
@@ -37,7 +37,7 @@ from ggdp.accounting.engines.characteristic import of_nodes
 from ggdp.accounting.engines.contour import Line, Window, period, windowed_points
 from ggdp.accounting.engines.curve import CLOCK, MOST_EPSILON, LogDelta
 from ggdp.accounting.engines.moments import log_chernoff_constant
-from ggdp.accounting.engines.polynomial import Polynomial, multiplied, power
+from ggdp.accounting.engines.polynomial import Polynomial, product
 from ggdp.accounting.engines.tilt import Parts, Saddle, TiltPlan
 from ggdp.errors import CannotCertifyError
 from ggdp.numerics import UNIT_ROUNDOFF, Array
@@ -56,7 +56,10 @@ _TILTS = 1e-3, 1e4  # times 1 / epsilon, between which saddles are sought,
 _LEAST_TILT = 1e-4  # and from here on where epsilon is next to 0
 _MOST_TURNS, _FURTHEST = 16, 2.0  # steps of a search for epsilon, and how far one goes in its logarithm
 _TOO_RARE = 4.0  # how far a term may be taken for too rare before its line is drawn again
-_CLOSE = 0.02  # to the best tilt, in its logarithm
+_CLOSE = 0.02  # to an epsilon that is planned, in its logarithm
+_COARSE, _FINE = 1.0, 0.25  # distance of the tilts that are tried, in their logarithms
+_TILTS_NEAR = 7  # between the neighbours of the best
+_UNDERFLOW = 1e-300  # no less than what underflows in a sum of products of numbers up to 1
 _LARGE = 700.0  # exponent of the largest factor taken
 
 
@@ -113,18 +116,19 @@ class Jumps:
         )
 
 
-def draw(parts: Parts, epsilon: float, spare: float = 1.0) -> Jumps:
+def draw(parts: Parts, plan: TiltPlan, epsilon: float, spare: float = 1.0) -> Jumps:
     """Draw a line for every number of jumps that matters at epsilon.
 
     Args:
         parts: the composition.
+        plan: its rough nodes.
         epsilon: where questions will be asked.
         spare: how many times wider than usual the answer may be.
 
     Raises:
         CannotCertifyError: no loss is large enough, too many jumps matter, or a line cannot be drawn.
     """
-    found = _planned(parts, epsilon)
+    found = _planned(parts, plan, epsilon)
     split, saddles = found.split, dict(enumerate(found.saddles, found.fewest))
     bounds = [(split.certified_many(*found.more), found.more[1], -math.inf)]
     rarity = {}  # of the terms that get a line
@@ -144,7 +148,7 @@ def draw(parts: Parts, epsilon: float, spare: float = 1.0) -> Jumps:
     return Jumps(list(lines.values()), split.largest_bulk if found.fewest else 0.0, bounds)
 
 
-def planned_epsilon(parts: Parts, log_delta: float, start: float) -> float:
+def planned_epsilon(parts: Parts, plan: TiltPlan, log_delta: float, start: float) -> float:
     """A rough epsilon at log delta, from one that may be far off.
 
     Raises:
@@ -155,7 +159,7 @@ def planned_epsilon(parts: Parts, log_delta: float, start: float) -> float:
     for _ in range(_MOST_TURNS):
         CLOCK.check()
         try:
-            found = _planned(parts, math.exp(point))
+            found = _planned(parts, plan, math.exp(point))
         except CannotCertifyError:
             if planned is None:
                 raise
@@ -203,32 +207,30 @@ def _chernoff(saddle: Saddle) -> float:
     return saddle.log_delta + spread + log_chernoff_constant(theta)
 
 
-def _planned(parts: Parts, epsilon: float) -> _Planned:
-    for cut in [fraction * epsilon for fraction in _FRACTIONS] + _gaps(parts):
+def _planned(parts: Parts, plan: TiltPlan, epsilon: float) -> _Planned:
+    for cut in [fraction * epsilon for fraction in _FRACTIONS] + _gaps(plan):
         CLOCK.check()
         if not 0.0 < cut < MOST_EPSILON:
             continue
-        split = _Split.at(parts, cut, epsilon)
-        if not split.which:
+        split = _Split(parts, cut, epsilon, *plan.split(cut))
+        if not split.which or not split.may_be_few:
             continue
         fewest = 1 if split.largest_bulk < epsilon else 0
         saddles: list[Saddle] = []
         for count in range(fewest, _MOST_JUMPS + 1):
-            saddles.append(split.saddle(count, epsilon))
+            saddles.append(split.saddle(count))
             log_deltas = np.array([one.log_delta for one in saddles])
             log_delta = float(np.logaddexp.reduce(log_deltas))
             steepness = epsilon * float(np.exp(log_deltas - log_delta) @ [one.theta for one in saddles])
-            log_many, tilt, factor = split.many(count, epsilon)
+            log_many, tilt, factor = split.many(count)
             planned = _Planned(split, saddles, fewest, log_delta, steepness, (count, tilt, factor))
             if log_many <= log_delta + planned.log_allowed:
                 return planned
     raise CannotCertifyError("no loss is a jump, or more jumps matter than are told apart")
 
 
-@lru_cache(maxsize=64)
-def _gaps(parts: Parts) -> list[float]:
+def _gaps(plan: TiltPlan) -> list[float]:
     """Losses that are large beside the sum of all smaller ones."""
-    plan = TiltPlan.of(parts)
     order = np.argsort(plan.loss)
     loss, weight = plan.loss[order], np.exp(plan.log_mass + plan.log_times)[order]
     spread = np.sqrt(np.cumsum(weight * loss**2))
@@ -238,36 +240,56 @@ def _gaps(parts: Parts) -> list[float]:
 
 @dataclass(frozen=True)
 class _Split:
-    """A composition cut in two: its bulks, the jumps of those kinds that have any, and rough plans of both.
+    """A composition cut in two at a loss, jumps beyond it, and rough plans of both.
 
     Attributes:
+        parts: the composition.
+        loss: where it is cut.
+        epsilon: about which questions are asked.
+        plan: of all bulks.
+        jump_plan: of all jumps.
         which: the places of the kinds with jumps.
-        tilts: between which lines are sought.
     """
 
-    bulks: Parts
-    jumps: Parts
-    which: list[int]
+    parts: Parts
+    loss: float
+    epsilon: float
     plan: TiltPlan
-    jump_plan: TiltPlan | None
-    tilts: tuple[float, float]
+    jump_plan: TiltPlan
+    which: list[int]
 
-    @staticmethod
-    def at(parts: Parts, loss: float, epsilon: float) -> "_Split":
-        """Jumps are losses above the one given; questions are asked about an epsilon."""
-        bulks, jumps, which = [], [], []
-        for index, (pair, times) in enumerate(parts):
-            place = float(thresholds(pair.whole, np.array([loss]))[0][0])
-            if math.isfinite(place) and place < pair.cut and pair.supremum > loss * (1.0 + 1e-9):
-                bulks.append((replace(pair, cut=place), times))
-                jumps.append((replace(pair, floor=place), times))
-                which.append(index)
-            else:
-                bulks.append((pair, times))
-        jump_plan = TiltPlan.of(tuple(jumps)) if jumps else None
-        low, high = _TILTS[0] / epsilon if loss < epsilon else _LEAST_TILT, _TILTS[1] / max(loss, epsilon)
-        plan = TiltPlan.of(tuple(bulks))
-        return _Split(tuple(bulks), tuple(jumps), which, plan, jump_plan, (low, high))
+    @cached_property
+    def tilts(self) -> tuple[float, float]:
+        """Between which lines are sought."""
+        low = _TILTS[0] / self.epsilon if self.loss < self.epsilon else _LEAST_TILT
+        return low, _TILTS[1] / max(self.loss, self.epsilon)
+
+    @cached_property
+    def _cuts(self) -> list[float]:
+        """The noise at which each kind with jumps is cut."""
+        losses = np.array([self.loss])
+        places = [float(thresholds(self.parts[index][0].whole, losses)[0][0]) for index in self.which]
+        for index, place in zip(self.which, places, strict=True):
+            if not place < self.parts[index][0].cut:
+                raise CannotCertifyError("no noise has the loss that is cut at")
+        return places
+
+    @cached_property
+    def bulks(self) -> Parts:
+        """The composition cut off where jumps begin."""
+        found = list(self.parts)
+        for index, place in zip(self.which, self._cuts, strict=True):
+            pair, times = found[index]
+            found[index] = (replace(pair, cut=place), times)
+        return tuple(found)
+
+    @cached_property
+    def jumps(self) -> Parts:
+        """What lies beyond, of the kinds that have any."""
+        whole = [self.parts[index] for index in self.which]
+        return tuple(
+            (replace(pair, floor=cut), times) for (pair, times), cut in zip(whole, self._cuts, strict=True)
+        )
 
     @cached_property
     def largest_bulk(self) -> float:
@@ -277,61 +299,99 @@ class _Split:
     @property
     def _all(self) -> int:
         """The releases that may be jumps."""
-        return sum(times for _, times in self.jumps)
+        return sum(self.parts[index][1] for index in self.which)
 
     # --- plans
 
     def planned(self, theta: float, most: int) -> Array:
         """log of the coefficients of 1, z, ... z^most at a tilt, roughly."""
-        assert self.jump_plan is not None
         return self._log_coefficients(self.plan.log_phis(theta), self.jump_plan.log_phis(theta), most)
 
     def _log_coefficients(self, log_bulks: Array, log_jumps: Array, most: int) -> Array:
+        """log of the coefficients, the last axis, of products over the kinds, the last axis of both."""
         times = self.plan.times[self.which]
-        log_each = log_jumps - log_bulks[self.which] + np.log(times)
-        log_mean = float(np.logaddexp.reduce(log_each))
-        found = np.eye(1, most + 1)[0]
-        for count, log_one in zip(times, log_each, strict=True):
-            each = power(np.ones(()), np.array(math.exp(log_one - log_mean) / count), int(count), most)
-            found = multiplied(found, each)
-        with np.errstate(divide="ignore"):
-            logs = np.log(found)
-        return np.asarray(float(self.plan.times @ log_bulks) + log_mean * np.arange(most + 1) + logs)
+        log_each = log_jumps - log_bulks[..., self.which] + np.log(times)
+        log_mean = np.logaddexp.reduce(log_each, axis=-1)[..., None]
+        turns = np.arange(most + 1)
+        shares = np.maximum(1.0 - turns[:-1] / times[:, None], 0.0) / turns[1:]
+        shares = np.cumprod(np.concatenate([np.ones((len(times), 1)), shares], axis=1), axis=1)
+        with np.errstate(under="ignore"):
+            found = product(shares * np.exp(log_each - log_mean)[..., None] ** turns)
+        whole = (log_bulks @ self.plan.times)[..., None]
+        return np.asarray(whole + log_mean * turns + np.log(found + _UNDERFLOW))
 
-    def saddle(self, count: int, epsilon: float) -> Saddle:
+    def _logs(self, log_tilts: Array) -> tuple[Array, Array]:
+        """log phi of all bulks and of all jumps at some tilts."""
+        tilts = np.exp(log_tilts).tolist()
+        return (
+            np.array([self.plan.log_phis(tilt) for tilt in tilts]),
+            np.array([self.jump_plan.log_phis(tilt) for tilt in tilts]),
+        )
+
+    @cached_property
+    def _table(self) -> tuple[Array, Array, Array]:
+        """log of some tilts, close together where lines of any number of jumps are sought, and log phi of all
+        bulks and of all jumps there.
+        """
+        low, high = np.log(self.tilts)
+        coarse = np.linspace(low, high, math.ceil((high - low) / _COARSE) + 1)
+        rough = self._logs(coarse)
+        places = np.argmin(self._exponents(coarse, *rough), axis=0)
+        low, high = coarse[max(places.min() - 1, 0)], coarse[min(places.max() + 1, len(coarse) - 1)]
+        fine = np.setdiff1d(np.linspace(low, high, math.ceil((high - low) / _FINE) + 1), coarse)
+        order = np.argsort(np.append(coarse, fine))
+        bulks, jumps = (np.concatenate([one, two])[order] for one, two in zip(rough, self._logs(fine), strict=True))
+        return np.append(coarse, fine)[order], bulks, jumps
+
+    def _exponents(self, log_tilts: Array, log_bulks: Array, log_jumps: Array) -> Array:
+        """For each tilt, the exponents that are least where lines of no jump, of one, and so on cross."""
+        rest = self.epsilon * np.exp(log_tilts) + log_tilts + np.log1p(np.exp(log_tilts))
+        found = self._log_coefficients(log_bulks, log_jumps, _MOST_JUMPS) - rest[:, None]
+        return np.asarray(np.nan_to_num(found, nan=np.inf))
+
+    def saddle(self, count: int) -> Saddle:
         """Where the line of so many jumps crosses the real axis."""
-
-        def exponent(log_theta: float) -> float:
-            theta = math.exp(log_theta)
-            value = float(self.planned(theta, count)[count])
-            return value - theta * epsilon - log_theta - math.log1p(theta)
-
-        best, apart = _lowest(exponent, *(math.log(end) for end in self.tilts)), 0.03
-        theta = math.exp(best)
-        down, here, up = (exponent(best + side * apart) for side in (-1.0, 0.0, 1.0))
+        log_tilts, *logs = self._table
+        place = int(np.argmin(self._exponents(log_tilts, *logs)[:, count]))
+        near = np.linspace(
+            log_tilts[max(place - 1, 0)], log_tilts[min(place + 1, len(log_tilts) - 1)], _TILTS_NEAR
+        )
+        exponents = self._exponents(near, *self._logs(near))[:, count]
+        middle = min(max(int(np.argmin(exponents)), 1), _TILTS_NEAR - 2)
+        down, here, up = exponents[middle - 1 : middle + 2]
+        apart = near[1] - near[0]
         # at its lowest point the second derivative by log theta is theta^2 times that by theta
-        bend = max((up - 2.0 * here + down) / apart**2, 0.1) / theta**2
-        if not math.isfinite(here):
+        bend = max(float(up - 2.0 * here + down) / apart**2, 0.1)
+        step = min(max(-0.5 * float(up - down) / (apart * bend), -apart), apart)
+        if not math.isfinite(here + bend):
             raise CannotCertifyError("so many jumps cannot be planned")
-        return Saddle(theta, epsilon, here - 0.5 * math.log(2.0 * math.pi * bend), math.sqrt(bend))
+        theta, lowest = math.exp(near[middle] + step), float(here) - 0.5 * bend * step**2
+        bend /= theta**2
+        log_delta = lowest - 0.5 * math.log(2.0 * math.pi * bend)
+        return Saddle(theta, self.epsilon, log_delta, math.sqrt(bend))
 
-    def many(self, count: int, epsilon: float) -> tuple[float, float, float]:
+    @property
+    def may_be_few(self) -> bool:
+        """Whether more jumps than are told apart can be negligible."""
+        log_tilts, *logs = self._table
+        log_delta = float(np.logaddexp.reduce(self._exponents(log_tilts, *logs).min(axis=0)))
+        return self.many(_MOST_JUMPS)[0] <= log_delta + math.log(_NEGLIGIBLE) + 2.0 * _MARGIN
+
+    def many(self, count: int) -> tuple[float, float, float]:
         """log of the bound on more jumps, roughly, and the tilt and log z where it is least."""
-        assert self.jump_plan is not None
         if count >= self._all:
             return -math.inf, 1.0, 0.0
-        best = (math.inf, 1.0, 0.0)
+        log_tilts, log_bulks, log_jumps = self._table
         times = self.plan.times[self.which]
-        for tilt in np.geomspace(50.0 * self.tilts[0], 0.05 * self.tilts[1], 30).tolist():
-            log_bulks = self.plan.log_phis(tilt)
-            log_ratio = self.jump_plan.log_phis(tilt) - log_bulks[self.which]
-            log_expected = float(np.logaddexp.reduce(np.log(times) + log_ratio))
-            factors = np.maximum(_FACTORS + math.log(count + 1.0) - log_expected, 0.0)
-            bounds = times @ np.logaddexp(0.0, log_ratio[:, None] + factors) - (count + 1) * factors
-            place = int(np.argmin(bounds))
-            bound = float(self.plan.times @ log_bulks + bounds[place]) - tilt * epsilon
-            best = min(best, (bound + log_chernoff_constant(tilt), tilt, float(factors[place])))
-        return best
+        log_ratio = log_jumps - log_bulks[:, self.which]
+        log_expected = np.logaddexp.reduce(np.log(times) + log_ratio, axis=1)
+        factors = np.maximum(_FACTORS + math.log(count + 1.0) - log_expected[:, None], 0.0)
+        bounds = np.logaddexp(0.0, log_ratio[:, None] + factors[:, :, None]) @ times - (count + 1) * factors
+        tilts = np.exp(log_tilts)
+        constants = np.array([log_chernoff_constant(tilt) for tilt in tilts.tolist()])
+        bounds = bounds + (log_bulks @ self.plan.times - tilts * self.epsilon + constants)[:, None]
+        tilt, factor = np.unravel_index(np.argmin(np.nan_to_num(bounds, nan=np.inf)), bounds.shape)
+        return float(bounds[tilt, factor]), float(tilts[tilt]), float(factors[tilt, factor])
 
     # --- what is certified
 
@@ -339,7 +399,7 @@ class _Split:
         """Quadrature of all bulks and, if they are asked for, of all jumps."""
         found: list[list[Nodes]] = []
         for parts, plan in ((self.bulks, self.plan), (self.jumps, self.jump_plan)):
-            if plan is None or (found and not jumps):
+            if found and not jumps:
                 found.append([])
                 continue
             found.append(
@@ -440,23 +500,6 @@ class _Split:
             chernoff=(theta_2, self._above(upper[0], upper[1], count)),
             window=Window.ending(omega),
         )
-
-
-def _lowest(function: Callable[[float], float], low: float, high: float) -> float:
-    """Where a function with one valley is least, by golden section; roughly."""
-    ratio = 0.5 * (math.sqrt(5.0) - 1.0)
-    inner = [high - ratio * (high - low), low + ratio * (high - low)]
-    values = [function(one) for one in inner]
-    while high - low > _CLOSE:
-        if values[0] <= values[1]:
-            high, inner[1], values[1] = inner[1], inner[0], values[0]
-            inner[0] = high - ratio * (high - low)
-            values[0] = function(inner[0])
-        else:
-            low, inner[0], values[0] = inner[0], inner[1], values[1]
-            inner[1] = low + ratio * (high - low)
-            values[1] = function(inner[1])
-    return 0.5 * (low + high)
 
 
 def _units(kinds: int, most: int) -> float:

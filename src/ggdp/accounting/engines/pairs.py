@@ -324,13 +324,13 @@ class PairComposition:
     ) -> Solved:
         """The best of what is there and of curves drawn where epsilon was found last, until it stays."""
         for _ in range(_MOST_TURNS):
-            parts, event = self.parts, None
+            parts, plan, event = self.parts, self._plan, None
             if apart:
                 split = rare.cut(
                     self.parts, self._plan, (1.3 if spare == _ROUGHLY else 1.02) * guess, log_delta
                 )
-                parts, event = split.parts, split.rare
-            curve: Curve = jumps.draw(parts, guess, spare)
+                parts, plan, event = split.parts, split.plan, split.rare
+            curve: Curve = jumps.draw(parts, plan, guess, spare)
             curve = rare.RareSplit(curve, event) if event is not None else curve
             found = crossing(curve, log_delta, guess, 0.1 * guess, 1e-3 if spare == _ROUGHLY else 0.0)
             best = (found, curve) if best is None or not found.width > best[0].width else best
@@ -357,7 +357,7 @@ class PairComposition:
 
     def _jumps_guess(self, saddle: Saddle, log_delta: float) -> float:
         start = self._jumps_start(saddle, log_delta)
-        plan = partial(jumps.planned_epsilon, self.parts, log_delta, start)
+        plan = partial(jumps.planned_epsilon, self.parts, self._plan, log_delta, start)
         return self._planned("jumps", log_delta, plan)
 
     def _by_engine(self, engine: Engine, saddle: Saddle, log_delta: float) -> Solved:
@@ -443,7 +443,7 @@ class PairComposition:
         if several <= _MOST_SPLIT:
             if self._may_be_rare:
                 yield "jumps with rare event", partial(self._rare_curve, _jumps, epsilon)
-            yield "jumps", partial(jumps.draw, self.parts, max(epsilon, 1e-14))
+            yield "jumps", partial(jumps.draw, self.parts, self._plan, max(epsilon, 1e-14))
         if several <= _MOST_RARE:
             yield "contour", partial(_patient, self.parts, self._plan, saddle)
         if several <= _MOST_ON_GRID:
@@ -477,7 +477,7 @@ def _grid(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Curve:
 
 
 def _jumps(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Curve:
-    return jumps.draw(parts, saddle.epsilon)
+    return jumps.draw(parts, plan, saddle.epsilon)
 
 
 def _patient(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Curve:

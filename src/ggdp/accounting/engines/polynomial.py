@@ -68,3 +68,15 @@ def multiplied(one: Numbers, other: Sequence[Numbers]) -> Numbers:
     for turn, factor in enumerate(other):
         found[turn:] += one[: len(one) - turn] * factor
     return found
+
+
+def product(factors: Array) -> Array:
+    """The product over the last axis but one of polynomials, the last axis, cut off where they end."""
+    length = factors.shape[-1]
+    while (count := factors.shape[-2]) > 1:
+        one, other = factors[..., : count // 2, :], factors[..., count // 2 : 2 * (count // 2), :]
+        found = np.zeros_like(one)
+        for turn in range(length):
+            found[..., turn:] += one[..., turn : turn + 1] * other[..., : length - turn]
+        factors = np.concatenate([found, factors[..., 2 * (count // 2) :, :]], axis=-2)
+    return np.asarray(factors[..., 0, :])

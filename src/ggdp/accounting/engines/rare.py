@@ -46,6 +46,8 @@ class Rare:
         log_expected: log of the sum of times * q, which q itself may be too small to show.
         size: bound on the absolute rounding error of the two.
         log_other: log of a bound on Q(the other losses sum to less than eps - cut) at eps = most_epsilon.
+        log_clipped: as log_expected, of those releases that are cut where a double knows of no more noise: what
+            is lost beyond may be less than r, and is bounded by itself.
         most_epsilon: largest epsilon for which the bound holds.
     """
 
@@ -54,6 +56,7 @@ class Rare:
     log_expected: float
     size: float
     log_other: float
+    log_clipped: float
     most_epsilon: float
 
     def delta(self, epsilon: float) -> tuple[float, float, float, float]:
@@ -67,7 +70,8 @@ class Rare:
         value = gap + math.expm1(-epsilon) * scaled
         exponents = 8.0 + 2.0 * (epsilon + abs(self.log_expected))
         rounding = self.size + exponents * UNIT_ROUNDOFF * (abs(gap) + scaled)
-        middle = expected * (1.0 + 1e-9) * math.exp(min(self.log_other, 0.0))
+        middle = expected * math.exp(min(self.log_other, 0.0)) + math.exp(epsilon + self.log_clipped)
+        middle *= 1.0 + 1e-9
         return value, rounding, middle, scaled
 
 
@@ -228,7 +232,8 @@ def _rough_log_delta(plan: TiltPlan, epsilon: float, ceiling: float) -> float:
 
 
 def _rare(planner: _Planner, restricted: Parts, reach: _Reach, epsilon: float) -> Rare:
-    log_none_q, log_none_gap, log_expected, size, nearest = 0.0, 0.0, -math.inf, 1e-320, math.inf
+    log_none_q, log_none_gap, size, nearest = 0.0, 0.0, 1e-320, math.inf
+    log_expected = log_clipped = -math.inf
     for pair, times in restricted:
         if not math.isfinite(pair.cut):
             continue
@@ -236,6 +241,10 @@ def _rare(planner: _Planner, restricted: Parts, reach: _Reach, epsilon: float) -
         q = (1.0 - pair.rate) * still + pair.rate * down
         log_q = float(log_masses(pair, np.array([pair.cut]))[1][0])
         log_expected = float(np.logaddexp(log_expected, math.log(times) + log_q))
+        if pair.supremum >= epsilon + (1.0 - 1e-9) * reach.distance:
+            nearest = min(nearest, pair.supremum)
+        else:
+            log_clipped = float(np.logaddexp(log_clipped, math.log(times) + log_q))
         gap = pair.rate * (up - down)
         if not gap < 1.0 - q:
             raise CannotCertifyError("no loss is below the cut")
@@ -245,9 +254,8 @@ def _rare(planner: _Planner, restricted: Parts, reach: _Reach, epsilon: float) -
             500.0 + (pair.beta + 3.0) * (pair.cut - pair.down) ** pair.beta
         )  # as in privacy_loss.hockey_stick
         size += times * ulps * UNIT_ROUNDOFF * (pair.rate * (up + down) + math.exp(epsilon + log_q))
-        nearest = min(nearest, pair.supremum)
-    log_other = _log_other(planner, reach, nearest - epsilon)
-    return Rare(log_none_q, log_none_gap, log_expected, size, log_other, epsilon)
+    log_other = _log_other(planner, reach, nearest - epsilon) if math.isfinite(nearest) else -math.inf
+    return Rare(log_none_q, log_none_gap, log_expected, size, log_other, log_clipped, epsilon)
 
 
 def _log_other(planner: _Planner, reach: _Reach, distance: float) -> float:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ggdp.numerics import Array
 from ggdp.privacy_loss.dominating import Parts
@@ -169,19 +170,35 @@ class TiltPlan:
         )
         return replace(self, log_mass=np.where(self.loss <= ceiling, self.log_mass, -np.inf), far=far)
 
-    def only(self, chosen: Sequence[int]) -> "TiltPlan":
-        """The plan of some of the parts."""
-        begins, lengths, index = self.starts[chosen], self._lengths()[chosen], np.asarray(chosen)
-        nodes = np.concatenate([np.arange(b, b + n) for b, n in zip(begins, lengths, strict=True)])
-        far = self.far
+    def split(self, loss: float) -> tuple["TiltPlan", "TiltPlan", list[int]]:
+        """The plan of all laws restricted to losses up to the one given, that of the losses beyond it, and
+        the places of the parts that have any.
+        """
+        beyond = self.loss > loss
+        counts = np.add.reduceat(beyond, self.starts, dtype=np.intp)
+        which = [int(index) for index in np.flatnonzero(counts)]
+        bulk = self._where(~beyond, self._lengths() - counts, list(range(len(counts))))
+        return (bulk.below(loss), self._where(beyond, counts, which), which)
+
+    def _where(
+        self, nodes: NDArray[np.bool_], counts: NDArray[np.intp], parts: Sequence[int]
+    ) -> "TiltPlan":
+        """The plan of some nodes, so many of each part, of some parts."""
+        far, counts, chosen = self.far, counts[parts], np.asarray(parts, dtype=np.intp)
         return TiltPlan(
             self.z[nodes],
             self.loss[nodes],
             self.log_mass[nodes],
-            np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.intp),
-            self.times[index],
-            FarPeaks(far.beta[index], far.up[index], far.log_rate[index], far.furthest[index]),
+            np.concatenate([[0], np.cumsum(counts)])[: len(counts)].astype(np.intp),
+            self.times[chosen],
+            FarPeaks(far.beta[chosen], far.up[chosen], far.log_rate[chosen], far.furthest[chosen]),
         )
+
+    def only(self, chosen: Sequence[int]) -> "TiltPlan":
+        """The plan of some of the parts."""
+        lengths = self._lengths()
+        nodes = np.repeat(np.isin(np.arange(len(lengths)), chosen), lengths)
+        return self._where(nodes, lengths, chosen)
 
     def part(self, index: int) -> tuple[Array, Array, float]:
         """Losses, log masses and count of one part."""
