@@ -82,6 +82,10 @@ class _Exact:
         return first + second + p * p_2 - mp.exp(mp.mpf(epsilon)) * q * q_2
 
 
+def _drawn(parts, asked):
+    return jumps.draw(parts, TiltPlan.of(parts), asked)
+
+
 TWICE = [  # pair, epsilon
     (ShiftPair(2.75, 0.137, 0.0, 3.1e-4), 0.6176),
     (ShiftPair(4.21, 0.166, 0.0, 1.6e-5), 15.51),
@@ -97,7 +101,7 @@ def test_two_releases_hold_the_integral_over_one(pair, asked):
         one = _Exact(pair)
         exact = float(mp.log(one.delta_of_two(one, asked)))
     apart = rare.cut(parts, TiltPlan.of(parts), 1.05 * asked, exact)
-    found = rare.RareSplit(jumps.draw(apart.parts, asked), apart.rare).log_delta(asked)
+    found = rare.RareSplit(jumps.draw(apart.parts, apart.plan, asked), apart.rare).log_delta(asked)
     slip = 1e-13 * abs(exact)
     assert found.lower - slip <= exact <= found.upper + slip
     assert found.upper - found.lower <= 5e-4
@@ -119,7 +123,7 @@ def test_next_to_zero_a_loss_is_large_beside_the_spread_of_small_ones(asked):
 def test_releases_of_two_kinds_hold_the_integrals_over_either():
     """Both may jump, one of them far more likely than the other."""
     one, other, asked = ShiftPair(2.75, 0.137, 0.0, 3.1e-4), ShiftPair(4.21, 0.12, 0.0, 2e-3), 0.6
-    found = jumps.draw(((one, 1), (other, 1)), asked).log_delta(asked)
+    found = _drawn(((one, 1), (other, 1)), asked).log_delta(asked)
     with mp.workdps(18):
         exact = float(mp.log(_Exact(one).delta_of_two(_Exact(other), asked)))
     slip = 1e-13 * abs(exact)
@@ -155,7 +159,7 @@ def _with_rare_event(parts, target):
 def test_a_split_by_jumps_and_a_contour_with_a_rare_event_meet(parts, asked):
     target = math.log(asked)
     other = _with_rare_event(parts, target)
-    found = crossing(jumps.draw(parts, other.estimate), target, other.estimate, 0.1 * other.estimate)
+    found = crossing(_drawn(parts, other.estimate), target, other.estimate, 0.1 * other.estimate)
     assert found.upper - found.lower <= 1e-4 * found.upper
     assert other.lower <= found.upper
     assert found.lower <= other.upper
@@ -164,7 +168,7 @@ def test_a_split_by_jumps_and_a_contour_with_a_rare_event_meet(parts, asked):
 def test_where_many_jumps_matter_the_split_is_refused():
     """Losses of epsilon / 7 are as likely as not, so that no number of jumps is left out."""
     with pytest.raises(CannotCertifyError):
-        jumps.draw(((ShiftPair(2.0, 0.7, 0.0, 0.5), 500),), 2.0)
+        _drawn(((ShiftPair(2.0, 0.7, 0.0, 0.5), 500),), 2.0)
 
 
 @pytest.mark.parametrize(("place", "tilt"), [(2.0, 3.0), (3.0, 5.0)])
@@ -187,11 +191,10 @@ def test_a_release_without_its_jumps_and_the_jumps_alone_have_its_moments(place,
 
 def test_what_more_jumps_may_add_covers_them():
     """A bound on all jumps but none lies above the term of one, which decides, and not far above."""
-    pair, asked = ShiftPair(2.0, 0.7, 0.0, 1e-3), 4.8
-    split = jumps._Split.at(((pair, 2000),), 0.4 * asked, asked)
-    saddle = split.saddle(1, asked)
-    one = split.line(1, saddle, 10.0, 1.0).delta(asked)
-    bound, tilt, factor = split.many(0, asked)
+    parts, asked = ((ShiftPair(2.0, 0.7, 0.0, 1e-3), 2000),), 4.8
+    split = jumps._Split(parts, 0.4 * asked, asked, *TiltPlan.of(parts).split(0.4 * asked))
+    one = split.line(1, split.saddle(1), 10.0, 1.0).delta(asked)
+    bound, tilt, factor = split.many(0)
     certified = split.certified_many(0, tilt, factor) - tilt * asked
     assert one.base + math.log(one.low) <= certified <= one.base + math.log(one.high) + 8.0
     assert certified == pytest.approx(bound, abs=0.1)
@@ -205,6 +208,62 @@ def test_the_coefficients_of_a_product_are_those_of_its_binomials():
     found = found.times(np.full(1, 0.25 + 0j), full, np.full(1, 0.5 + 0j), none, 1)
     assert found.value[:, 0].real == pytest.approx([1 / 32, 7 / 64, 15 / 128])
     assert found.larger[:, 0] - found.size[:, 0] == pytest.approx([0.1 / 8, 0.1 * 3 / 16, 0.1 * 3 / 32])
+
+
+def test_planned_coefficients_are_those_of_the_product():
+    """Powers of two terms, multiplied out one after another."""
+    rng = np.random.default_rng(5)
+    bulks, jumps_, times = rng.uniform(0.1, 1.0, 7), rng.uniform(0.0, 0.1, 7), [1, 2, 3, 1, 50, 7, 1]
+    whole = np.array([1.0])
+    for bulk, jump, count in zip(bulks, jumps_, times, strict=True):
+        for _ in range(count):
+            whole = np.convolve(whole, [bulk, jump])
+    pairs = [(ShiftPair(2.0, 0.1 * (1 + k), 0.0, 0.5), count) for k, count in enumerate(times)]
+    plan = TiltPlan.of(tuple(pairs))
+    split = jumps._Split(tuple(pairs), 0.1, 0.2, plan, plan, list(range(7)))
+    found = split._log_coefficients(np.log(bulks), np.log(jumps_), 4)
+    assert found == pytest.approx(np.log(whole[:5]), abs=1e-12)
+
+
+def test_a_plan_that_is_split_keeps_its_mass():
+    """Bulks and jumps of three kinds, one of which has none."""
+    parts = (
+        (ShiftPair(1.5, 0.4, 0.0, 0.5), 3),
+        (ShiftPair(1.0, 0.01, 0.0, 0.5), 4),
+        (ShiftPair(3.0, 0.2, 0.0, 0.1), 5),
+    )
+    plan = TiltPlan.of(parts)
+    bulk, jump, which = plan.split(0.3)
+    assert which == [0, 2]
+    assert jump.times.tolist() == [3.0, 5.0]
+    whole = np.exp(plan.log_phis(1.5))
+    rest = np.exp(bulk.log_phis(1.5))
+    assert rest[1] == pytest.approx(whole[1], rel=1e-12)
+    assert rest[which] + np.exp(jump.log_phis(1.5)) == pytest.approx(whole[which], rel=1e-12)
+    assert jump.loss.min() > 0.3 >= bulk.loss.max()
+
+
+def test_a_release_that_cannot_be_cut_at_epsilon_leaves_the_others_narrow():
+    """Of the third kind a double knows no noise with a loss of epsilon: cut where its noise ends, it took
+    all width from the rare event of the first.
+    """
+    parts = (
+        (ShiftPair(8.96, 0.01816, 0.0, 0.00511), 297),
+        (ShiftPair(1.0, 0.412, 0.0, 1.81e-6), 6060),
+        (ShiftPair(3.5, 0.02318, 0.0, 3.03e-7), 500),
+    )
+    asked = 0.06
+    apart = rare.cut(parts, TiltPlan.of(parts), 1.05 * asked, math.log(5e-13))
+    assert apart.parts[2][0].supremum < asked
+    value, _, middle, _ = apart.rare.delta(asked)
+    assert 0.0 < middle < 1e-7 * 5e-13
+    saddle = saddle_for_epsilon(apart.plan, asked)
+    found = rare.RareSplit(contour.draw(apart.parts, apart.plan, saddle), apart.rare).log_delta(asked)
+    other = rare.RareSplit(jumps.draw(apart.parts, apart.plan, asked), apart.rare).log_delta(asked)
+    assert found.upper - found.lower < 1e-6
+    assert other.upper - other.lower < 1e-3
+    assert max(found.lower, other.lower) <= min(found.upper, other.upper)
+    assert value < math.exp(found.lower)
 
 
 def _composed(beta, multiplier, rate, times):
@@ -289,8 +348,8 @@ def test_few_releases_of_bounded_loss_cost_their_sum_at_tiny_deltas(setting, ask
 def test_equal_releases_cost_the_same_however_they_are_listed():
     """Five kinds that are one: the coefficients of all add up to those of one."""
     pair, asked = ShiftPair(2.0, 0.7, 0.0, 1e-4), 6.0
-    together = jumps.draw(((pair, 15),), asked).log_delta(asked)
-    apart = jumps.draw(tuple((pair, times) for times in (1, 2, 3, 4, 5)), asked).log_delta(asked)
+    together = _drawn(((pair, 15),), asked).log_delta(asked)
+    apart = _drawn(tuple((pair, times) for times in (1, 2, 3, 4, 5)), asked).log_delta(asked)
     assert apart.upper - apart.lower <= 1e-3
     assert apart.lower <= together.upper
     assert together.lower <= apart.upper

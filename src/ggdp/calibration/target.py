@@ -18,13 +18,14 @@ from ggdp.accounting import Bounds
 from ggdp.accounting import delta as delta_of
 from ggdp.accounting import epsilon as epsilon_of
 from ggdp.accounting.engines.atoms import Enclosed
-from ggdp.accounting.engines.curve import CLOCK, MOST_EPSILON
+from ggdp.accounting.engines.curve import MOST_EPSILON
 from ggdp.accounting.engines.pairs import PairComposition
 from ggdp.accounting.engines.tilt import TiltPlan, planned_epsilon, saddle_for_epsilon
 from ggdp.accounting.profile import checked_delta
 from ggdp.accounting.steps import CellStep, EnclosedStep, Steps, steps_of
 from ggdp.accounting.vectors.explicit_shifts import one_coordinate
 from ggdp.calibration.rough import rough_delta, rough_epsilon, sketched_delta, sketched_epsilon
+from ggdp.clock import CLOCK
 from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
 from ggdp.mechanisms import Adjacency, Batched, Composed, Mechanism, PoissonSampled, SphericalNoise
 from ggdp.search import Axis, LogAxis, border

@@ -16,6 +16,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from ggdp.clock import CLOCK
 from ggdp.errors import CannotCertifyError
 from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.panel_error import NODES_PER_PANEL, Tilts, log_panel_error, log_tilted
@@ -315,6 +316,7 @@ def _refined(
     done: list[tuple[Array, Array]] = []
     totals, count = np.zeros(len(tilts)), 0
     for _ in range(_MOST_ROUNDS):
+        CLOCK.check()
         enough = tuple(log_phi + negligible for log_phi in log_phis)
         log_error = log_panel_error(pair, left, right, tilts, omega, enough) - np.array(log_phis)[:, None]
         good = np.all(log_error <= negligible, axis=0)

@@ -44,6 +44,7 @@ K does not depend on eps: further questions reuse the line.
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -51,10 +52,11 @@ from numpy.typing import NDArray
 
 from ggdp.accounting.bounds import ErrorLedger
 from ggdp.accounting.engines.characteristic import of_nodes
-from ggdp.accounting.engines.curve import CLOCK, LogDelta
+from ggdp.accounting.engines.curve import LogDelta
 from ggdp.accounting.engines.cut_off import MANY, PLANNING_ERROR, cut_off, planned_end
 from ggdp.accounting.engines.moments import log_chernoff_constant
 from ggdp.accounting.engines.tilt import Parts, Saddle, TiltPlan
+from ggdp.clock import CLOCK
 from ggdp.errors import CannotCertifyError
 from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.panel_error import NODES_PER_PANEL
@@ -70,6 +72,7 @@ _FLAT, _WINDOW = (
     0.8125,
 )  # share of a line on which its window is one, and w of the bound that this gives
 _NARROW, _FAIR = 5e-7, 5e-6  # relative width of epsilon that a window may cost, as a rule and at most
+_MOST_COST = 0.02  # of delta, that a window may be
 _LEAST_STEEP = 0.02  # d log(delta) / d log(eps) for which that is asked
 _MOST_TOGETHER = (
     300_000  # points of lines that end in a window, of all parts together, before they are shortened
@@ -77,6 +80,9 @@ _MOST_TOGETHER = (
 _FEWEST_POINTS, _MOST_POINTS = 64, 400_000  # of one
 _MOST_WINDOWED = 60_000  # panels of all parts of one
 _MOST_IN_ALL, _MOST_EACH = 8e8, 1.2e7  # for several parts, and for very many of them
+
+TOO_LITTLE = 0.05
+"""What a window may cost, over what it does cost, below which its line is drawn again."""
 
 
 @dataclass(frozen=True)
@@ -252,28 +258,64 @@ def draw(parts: Parts, plan: TiltPlan, saddle: Saddle, effort: float = 1.0) -> L
     return _assemble(parts, nodes, theta, theta_2, step, count, log_truncation)
 
 
-def draw_windowed(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Line:
+def draw_windowed(parts: Parts, plan: TiltPlan, saddle: Saddle, least_steep: float = 0.0) -> Line:
     """Evaluate K along the line through the saddle up to where a window changes next to nothing.
+
+    Args:
+        parts: the composition.
+        plan: its rough cumulants.
+        saddle: where the line crosses the real axis.
+        least_steep: -d log(delta) / d log(eps) that is taken for a smaller one, where a width of delta is
+            asked for and none of epsilon.
 
     Raises:
         CannotCertifyError: the line would be too long, or the loss oscillates too fast along it.
     """
-    CLOCK.check()
     theta = saddle.theta
     window, theta_2 = period(plan.cumulant, saddle)
-    step = 2.0 * math.pi / window
-    count = windowed_points(theta, step, theta * saddle.epsilon, len(parts))
+    step, steepness = 2.0 * math.pi / window, max(theta * saddle.epsilon, least_steep)
     log_phis = np.stack([plan.log_phis(theta), plan.log_phis(theta_2)], axis=1)
-    nodes = certified_nodes_of_all(
-        [pair for pair, _ in parts],
-        (theta, theta_2),
-        step * count,
-        log_phis,
-        most_panels=_MOST_WINDOWED,
-        most_in_all=_MOST_WINDOWED,
-    )
-    line = _assemble(parts, nodes, theta, theta_2, step, count, -math.inf)
-    return replace(line, window=Window.ending(line.s.imag))
+
+    def line(spare: float) -> Line:
+        CLOCK.check()
+        count = windowed_points(theta, step, steepness, len(parts), spare)
+        nodes = certified_nodes_of_all(
+            [pair for pair, _ in parts],
+            (theta, theta_2),
+            step * count,
+            log_phis,
+            most_panels=_MOST_WINDOWED,
+            most_in_all=_MOST_WINDOWED,
+        )
+        found = _assemble(parts, nodes, theta, theta_2, step, count, -math.inf)
+        return replace(found, window=Window.ending(found.s.imag))
+
+    found = line(1.0)
+    spare = sparing(found.delta(saddle.epsilon), steepness)
+    if spare < TOO_LITTLE:
+        with suppress(CannotCertifyError):
+            return line(spare)
+    return found
+
+
+def sparing(found: "OnLine", steepness: float, share: float = 1.0, spare: float = 1.0) -> float:
+    """What a window may cost, over what it does cost; infinite where something else costs more.
+
+    Args:
+        found: delta where it was asked for, which is so large a `share` of the whole.
+        steepness: -d log(delta) / d log(eps).
+        share: of the whole.
+        spare: how many times as large an error as usual may be.
+    """
+    if found.truncation < found.aliasing + found.quadrature + found.roundoff:
+        return math.inf  # a longer line would be no better
+    cost = share * found.truncation / max(found.value, 1e-300)
+    return _NARROW * max(steepness, _LEAST_STEEP) * spare / max(cost, 1e-300)
+
+
+def sparable(steepness: float) -> float:
+    """How many times as large an error as usual is still a small share of delta."""
+    return _MOST_COST / (_NARROW * max(steepness, _LEAST_STEEP))
 
 
 def windowed_points(theta: float, step: float, steepness: float, parts: int, spare: float = 1.0) -> int:
@@ -286,8 +328,8 @@ def windowed_points(theta: float, step: float, steepness: float, parts: int, spa
         parts: how many characteristic functions make it.
         spare: how many times as large an error as usual may be.
     """
-    allowed = _NARROW * max(steepness, _LEAST_STEEP) * spare
-    length = math.sqrt(16.0 * math.pi * _WINDOW * theta * (1.0 + theta) / min(allowed, 0.1)) / step
+    allowed = _NARROW * max(steepness, _LEAST_STEEP) * min(spare, sparable(steepness))
+    length = math.sqrt(16.0 * math.pi * _WINDOW * theta * (1.0 + theta) / allowed) / step
     # a long line may be shortened, which costs width
     shortest = math.sqrt(_NARROW / _FAIR * min(max(steepness, _LEAST_STEEP), 1.0))
     count = math.ceil(length * min(max(shortest, _MOST_TOGETHER / parts / length), 1.0)) + 1

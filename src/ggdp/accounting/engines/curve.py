@@ -7,10 +7,7 @@ very point that is returned.
 """
 
 import math
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -34,43 +31,6 @@ _LONGER = 2.5  # times the usual that more of them may take
 
 LEAST_DELTA = 5e-324
 """A positive delta never becomes an upper bound of zero."""
-
-
-class Clock(threading.local):
-    """The time that one question may take: engines look at it before every large piece of work.
-
-    Without it the hardest questions would take half a minute. What has been certified until then is the
-    answer, so a slower machine may give wider bounds, and never wrong ones.
-    """
-
-    until = math.inf
-
-    @contextmanager
-    def running(self, seconds: float) -> Iterator[None]:
-        """Give the work inside at most so many seconds of this thread's time, and no more than is left."""
-        before = self.until
-        self.until = min(before, time.thread_time() + seconds)
-        try:
-            yield
-        finally:
-            self.until = before
-
-    @property
-    def left(self) -> float:
-        """Seconds that are left; infinite where no question is timed."""
-        return self.until - time.thread_time()
-
-    def check(self) -> None:
-        """Look at the time.
-
-        Raises:
-            CannotCertifyError: none is left.
-        """
-        if self.left < 0.0:
-            raise CannotCertifyError("the time that one question may take is spent")
-
-
-CLOCK = Clock()
 
 
 def seconds_for(parts: int, usual: float) -> float:

@@ -24,8 +24,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ggdp.accounting.engines.characteristic import characteristic, power_units
-from ggdp.accounting.engines.curve import CLOCK
 from ggdp.accounting.engines.tilt import Parts, Saddle, TiltPlan
+from ggdp.clock import CLOCK
 from ggdp.errors import CannotCertifyError
 from ggdp.numerics import Array
 from ggdp.privacy_loss.decay import Decay, decay

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ggdp.accounting.engines.curve import CLOCK
+from ggdp.clock import CLOCK
 from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.hockey_stick import HockeyStick, far_side, hockey_stick
 from ggdp.privacy_loss.shift_pair import ShiftPair

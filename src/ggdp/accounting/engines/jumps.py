@@ -27,6 +27,7 @@ over x > 0: Chernoff's inequality, and z^j >= z^(k+1) for every j > k.
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -34,11 +35,20 @@ import numpy as np
 
 from ggdp.accounting.bounds import ErrorLedger
 from ggdp.accounting.engines.characteristic import of_nodes
-from ggdp.accounting.engines.contour import Line, Window, period, windowed_points
-from ggdp.accounting.engines.curve import CLOCK, MOST_EPSILON, LogDelta
+from ggdp.accounting.engines.contour import (
+    TOO_LITTLE,
+    Line,
+    Window,
+    period,
+    sparable,
+    sparing,
+    windowed_points,
+)
+from ggdp.accounting.engines.curve import MOST_EPSILON, LogDelta
 from ggdp.accounting.engines.moments import log_chernoff_constant
 from ggdp.accounting.engines.polynomial import Polynomial, product
 from ggdp.accounting.engines.tilt import Parts, Saddle, TiltPlan
+from ggdp.clock import CLOCK
 from ggdp.errors import CannotCertifyError
 from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.hockey_stick import thresholds
@@ -55,7 +65,6 @@ _MARGIN = 5.0  # log of how much smaller still a term is planned to be that is o
 _TILTS = 1e-3, 1e4  # times 1 / epsilon, between which saddles are sought,
 _LEAST_TILT = 1e-4  # and from here on where epsilon is next to 0
 _MOST_TURNS, _FURTHEST = 16, 2.0  # steps of a search for epsilon, and how far one goes in its logarithm
-_TOO_RARE = 4.0  # how far a term may be taken for too rare before its line is drawn again
 _CLOSE = 0.02  # to an epsilon that is planned, in its logarithm
 _COARSE, _FINE = 1.0, 0.25  # distance of the tilts that are tried, in their logarithms
 _TILTS_NEAR = 7  # between the neighbours of the best
@@ -116,7 +125,7 @@ class Jumps:
         )
 
 
-def draw(parts: Parts, plan: TiltPlan, epsilon: float, spare: float = 1.0) -> Jumps:
+def draw(parts: Parts, plan: TiltPlan, epsilon: float, spare: float = 1.0, least_steep: float = 0.0) -> Jumps:
     """Draw a line for every number of jumps that matters at epsilon.
 
     Args:
@@ -124,11 +133,15 @@ def draw(parts: Parts, plan: TiltPlan, epsilon: float, spare: float = 1.0) -> Ju
         plan: its rough nodes.
         epsilon: where questions will be asked.
         spare: how many times wider than usual the answer may be.
+        least_steep: -d log(delta) / d log(eps) that is taken for a smaller one, where a width of delta is
+            asked for and none of epsilon.
 
     Raises:
         CannotCertifyError: no loss is large enough, too many jumps matter, or a line cannot be drawn.
     """
     found = _planned(parts, plan, epsilon)
+    steepness = max(found.steepness, least_steep)
+    spare = min(spare, sparable(steepness))
     split, saddles = found.split, dict(enumerate(found.saddles, found.fewest))
     bounds = [(split.certified_many(*found.more), found.more[1], -math.inf)]
     rarity = {}  # of the terms that get a line
@@ -138,14 +151,26 @@ def draw(parts: Parts, plan: TiltPlan, epsilon: float, spare: float = 1.0) -> Ju
             bounds.append((log_one, one.theta, one.log_delta + one.theta * epsilon))
         else:
             rarity[turn] = spare * math.exp(min(found.log_delta - one.log_delta, _LARGE))
-    lines = {turn: split.line(turn, saddles[turn], found.steepness, rare) for turn, rare in rarity.items()}
-    logs = {turn: line.delta(epsilon).log_value for turn, line in lines.items()}
-    whole = float(np.logaddexp.reduce(list(logs.values())))
-    for turn, log_one in logs.items():  # a plan may be wrong by a factor of thousands
-        rare = spare * math.exp(min(whole - log_one, _LARGE))
-        if rarity[turn] > _TOO_RARE * rare:
-            lines[turn] = split.line(turn, saddles[turn], found.steepness, rare)
+    lines = {turn: split.line(turn, saddles[turn], steepness, rare) for turn, rare in rarity.items()}
+    found_there = {turn: line.delta(epsilon) for turn, line in lines.items()}
+    whole = float(np.logaddexp.reduce([one.log_value for one in found_there.values()]))
+    for turn, one_there in found_there.items():  # a plan may be wrong by a factor of thousands
+        share = math.exp(min(one_there.log_value - whole, 0.0))
+        left = sparing(one_there, steepness, share, spare)
+        if left < TOO_LITTLE:
+            rare = min(rarity[turn], sparable(steepness)) * left
+            with suppress(CannotCertifyError):
+                lines[turn] = split.line(turn, saddles[turn], steepness, rare)
     return Jumps(list(lines.values()), split.largest_bulk if found.fewest else 0.0, bounds)
+
+
+def planned_log_delta(parts: Parts, plan: TiltPlan, epsilon: float) -> float:
+    """A rough log delta at an epsilon.
+
+    Raises:
+        CannotCertifyError: jumps cannot be told from other losses there.
+    """
+    return _planned(parts, plan, epsilon).log_delta
 
 
 def planned_epsilon(parts: Parts, plan: TiltPlan, log_delta: float, start: float) -> float:
@@ -340,7 +365,9 @@ class _Split:
         low, high = coarse[max(places.min() - 1, 0)], coarse[min(places.max() + 1, len(coarse) - 1)]
         fine = np.setdiff1d(np.linspace(low, high, math.ceil((high - low) / _FINE) + 1), coarse)
         order = np.argsort(np.append(coarse, fine))
-        bulks, jumps = (np.concatenate([one, two])[order] for one, two in zip(rough, self._logs(fine), strict=True))
+        bulks, jumps = (
+            np.concatenate([one, two])[order] for one, two in zip(rough, self._logs(fine), strict=True)
+        )
         return np.append(coarse, fine)[order], bulks, jumps
 
     def _exponents(self, log_tilts: Array, log_bulks: Array, log_jumps: Array) -> Array:
@@ -386,7 +413,9 @@ class _Split:
         log_ratio = log_jumps - log_bulks[:, self.which]
         log_expected = np.logaddexp.reduce(np.log(times) + log_ratio, axis=1)
         factors = np.maximum(_FACTORS + math.log(count + 1.0) - log_expected[:, None], 0.0)
-        bounds = np.logaddexp(0.0, log_ratio[:, None] + factors[:, :, None]) @ times - (count + 1) * factors
+        with np.errstate(over="ignore"):
+            one = np.logaddexp(0.0, log_ratio[:, None] + factors[:, :, None]) @ times
+        bounds = one - (count + 1) * factors
         tilts = np.exp(log_tilts)
         constants = np.array([log_chernoff_constant(tilt) for tilt in tilts.tolist()])
         bounds = bounds + (log_bulks @ self.plan.times - tilts * self.epsilon + constants)[:, None]
@@ -447,7 +476,7 @@ class _Split:
         window, theta_2 = period(lambda tilt: float(self.planned(tilt, count)[count]), saddle)
         step = 2.0 * math.pi / window
         kinds = len(self.bulks) + (len(self.jumps) if count else 0)
-        points = windowed_points(theta, step, steepness, kinds, min(rarity, 1e9))
+        points = windowed_points(theta, step, steepness, kinds, rarity)
         bulks, jumps = self.nodes((theta, theta_2), step * points, jumps=count > 0)
         omega = np.asarray(step * np.arange(points), dtype=np.float64)
         beside = dict(zip(self.which, jumps, strict=False))

@@ -34,9 +34,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ggdp.accounting.bounds import ErrorLedger
-from ggdp.accounting.engines.curve import CLOCK, LogDelta
+from ggdp.accounting.engines.curve import LogDelta
 from ggdp.accounting.engines.grid_law import GridLaw, discretize
 from ggdp.accounting.engines.tilt import Parts, Saddle, TiltPlan
+from ggdp.clock import CLOCK
 from ggdp.errors import CannotCertifyError
 from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.shift_pair import ShiftPair

@@ -18,6 +18,7 @@ import numpy as np
 from ggdp.accounting.bounds import Bounds
 from ggdp.accounting.engines.curve import ClosedForm
 from ggdp.accounting.engines.tilt import Parts, TiltPlan
+from ggdp.clock import CLOCK
 from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.hockey_stick import hockey_stick, log_masses, survivals, thresholds
 from ggdp.privacy_loss.quadrature import NEGLIGIBLE, certified_nodes_of_all
@@ -25,7 +26,7 @@ from ggdp.privacy_loss.quadrature import NEGLIGIBLE, certified_nodes_of_all
 _FACTORS = (1.0, 0.85, 0.7, 0.55, 0.4, 0.25, 0.1, 0.03, 0.01, 0.001)  # of the saddle's tilt
 _MOST_SINGLE = 3  # releases that are asked for their own cost
 _MOST_PARTS = 50  # more are not worth the time
-_POINTS = 2000  # at which they are tried
+_POINTS = 40  # at which they are tried together
 _NONE = -1e9  # log of a mass that is none
 
 
@@ -89,7 +90,8 @@ def certified_cumulant(parts: Parts, plan: TiltPlan, theta: float) -> float:
     pairs, yardsticks = [pair for pair, _ in parts], plan.log_phis(theta)[:, None]
     # the errors of all releases add up to some 1e-6 at most, far less than Chernoff's inequality gives away
     accuracy = max(-18.0 - math.log(float(plan.times.sum())), NEGLIGIBLE)
-    nodes = certified_nodes_of_all(pairs, (theta,), 0.0, yardsticks, negligible=accuracy)
+    with CLOCK.stopped():
+        nodes = certified_nodes_of_all(pairs, (theta,), 0.0, yardsticks, negligible=accuracy)
     return sum(
         times * (part.log_phi[0] + part.quadrature[0] + part.roundoff[0])
         for (_, times), part in zip(parts, nodes, strict=True)
@@ -115,43 +117,62 @@ def epsilon_below(parts: Parts, plan: TiltPlan, log_delta: float) -> float:
             found = event.log_p - event.log_q + np.log1p(-np.exp(share))
         return np.where(share < 0.0, found, -np.inf)
 
-    return max(best, _largest(parts, value, best), _all_epsilon(parts, log_delta))
-
-
-def _all_beyond(parts: Parts) -> tuple[Array, Array]:
-    """The events that all noise exceeds a point: no more than log P(E), and than the sum of losses on E."""
-    log_p, least = np.zeros(2 * _POINTS), np.zeros(2 * _POINTS)
-    releases = float(sum(times for _, times in parts))
-    for pair, times in parts:
-        # from where one of the releases hardly ever lies below, to where hardly ever all lie beyond
-        far, near = (700.0 ** (1.0 / pair.beta), (700.0 / releases) ** (1.0 / pair.beta))
-        steps = np.append(np.linspace(-far, -near, _POINTS), np.linspace(-near, near, _POINTS))
-        places = pair.up + steps
-        one_p, _, slip = log_masses(pair, places)
-        log_p += times * (one_p - slip)
-        least += times * pair.loss(places)
-    return log_p - 1e-14 * np.abs(log_p), least - 1e-12 * np.abs(least)
+    return max(best, _largest(parts, plan, value, best), _all_epsilon(parts, log_delta))
 
 
 def _all_epsilon(parts: Parts, log_delta: float) -> float:
-    """The largest epsilon that one of these events shows: least loss on it + log(1 - delta / P(E))."""
-    if len(parts) > _MOST_PARTS:
-        return -math.inf
-    log_p, least = _all_beyond(parts)
-    share = log_delta - log_p
-    with np.errstate(divide="ignore", invalid="ignore"):
-        found = least + np.log1p(-np.exp(np.minimum(share, 0.0)))
-    return float(np.where((share < 0.0) & ~np.isnan(found), found, -np.inf).max()) * (1.0 - 1e-14)
+    """The largest epsilon that one of these events shows: least loss on it + log(1 - delta / P)."""
+
+    def value(log_p: Array, least: Array) -> Array:
+        share = log_delta - log_p
+        return np.where(share < 0.0, least + np.log1p(-np.exp(np.minimum(share, 0.0))), -np.inf)
+
+    return _largest_beyond(parts, value) * (1.0 - 1e-14)
 
 
 def _all_log_delta(parts: Parts, epsilon: float) -> float:
-    """The largest log of P(E) (1 - e^(epsilon - least loss on E)) that one of these events shows."""
+    """The largest log of P (1 - e^(epsilon - least loss on it)) that one of these events shows."""
+
+    def value(log_p: Array, least: Array) -> Array:
+        found = log_p + np.log(-np.expm1(np.minimum(epsilon - least, 0.0)))
+        return np.where(least > epsilon, found, -np.inf)
+
+    return _largest_beyond(parts, value) - 1e-12
+
+
+def _largest_beyond(parts: Parts, value: Callable[[Array, Array], Array]) -> float:
+    """The largest value of the events that all noise exceeds a point: all points first, then closer around
+    the best. It is told no more than log P of the event, and than the sum of losses on it.
+    """
     if len(parts) > _MOST_PARTS:
         return -math.inf
-    log_p, least = _all_beyond(parts)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        found = log_p + np.log(-np.expm1(np.minimum(epsilon - least, 0.0)))
-    return float(np.where((least > epsilon) & ~np.isnan(found), found, -np.inf).max()) - 1e-12
+    # from where one of the releases hardly ever lies below, to where hardly ever all lie beyond
+    releases = float(sum(times for _, times in parts))
+    far = np.array([700.0 ** (1.0 / pair.beta) for pair, _ in parts])
+    near = np.array([(700.0 / releases) ** (1.0 / pair.beta) for pair, _ in parts])
+    places, best = (
+        np.concatenate([np.linspace(-1.0, 0.0, _POINTS), np.linspace(0.0, 1.0, _POINTS)[1:]]),
+        -math.inf,
+    )
+    for _ in range(3):
+        log_p, least = np.zeros_like(places), np.zeros_like(places)
+        for (pair, times), furthest, nearest in zip(parts, far, near, strict=True):
+            # up to 0 all noise from `far` to `near` below the shift, then to `near` beyond it
+            noise = pair.up + np.where(
+                places < 0.0,
+                -nearest + places * (furthest - nearest),
+                (2.0 * places - 1.0) * nearest,
+            )
+            one_p, _, slip = log_masses(pair, noise)
+            log_p += times * (one_p - slip)
+            least += times * pair.loss(noise)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = value(log_p - 1e-14 * np.abs(log_p), least - 1e-12 * np.abs(least))
+        found = np.where(np.isnan(found), -np.inf, found)
+        top = int(np.argmax(found))
+        best = max(best, float(found[top]))
+        places = np.linspace(places[max(top - 1, 0)], places[min(top + 1, len(places) - 1)], _POINTS)
+    return best
 
 
 def _most_revealing(parts: Parts, plan: TiltPlan, log_delta: float) -> list[int]:
@@ -184,7 +205,7 @@ def log_delta_below(parts: Parts, plan: TiltPlan, epsilon: float) -> float:
 
     if (log_complement := _log_complement(parts, epsilon)) < 0.0:
         best = max(best, math.log1p(-math.exp(log_complement)) - 1e-12)  # it is never 1
-    return max(best, _largest(parts, value, epsilon), _all_log_delta(parts, epsilon))
+    return max(best, _largest(parts, plan, value, epsilon), _all_log_delta(parts, epsilon))
 
 
 def is_nearly_one(parts: Parts, epsilon: float) -> bool:
@@ -238,11 +259,18 @@ class _Beyond:
         return _Beyond(np.where(log_sum < -30.0, few, many), log_q + slip)
 
 
-def _largest(parts: Parts, value: Callable[[_Beyond], Array], about: float) -> float:
+def _largest(parts: Parts, plan: TiltPlan, value: Callable[[_Beyond], Array], about: float) -> float:
     """The largest value over the c tried: all sizes first, then closer and closer around the best."""
     if len(parts) > _MOST_PARTS:
         return -math.inf
-    losses = np.unique(np.concatenate([np.geomspace(1e-9, 4.0, 60) * max(about, 1e-9), [about]]))
+    order = np.argsort(plan.loss)
+    with np.errstate(under="ignore"):
+        exceeded = np.cumsum(np.exp((plan.log_mass + plan.log_times)[order])[::-1])[::-1]  # how often, about
+    common = plan.loss[order][
+        np.searchsorted(-exceeded, -np.geomspace(1e-12, 30.0, 40)).clip(0, len(order) - 1)
+    ]
+    losses = np.concatenate([np.geomspace(1e-9, 4.0, 60) * max(about, 1e-9), [about], common[common > 0.0]])
+    losses = np.unique(losses)
     best = -math.inf
     for _ in range(4):
         found = np.nan_to_num(value(_Beyond.of(parts, losses)), nan=-np.inf)

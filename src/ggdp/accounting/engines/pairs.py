@@ -14,7 +14,6 @@ from functools import cached_property, partial
 from ggdp.accounting.bounds import Bounds, ErrorLedger
 from ggdp.accounting.engines import contour, jumps, lattice, moments, rare
 from ggdp.accounting.engines.curve import (
-    CLOCK,
     MOST_EPSILON,
     ClosedForm,
     Curve,
@@ -26,6 +25,7 @@ from ggdp.accounting.engines.curve import (
 )
 from ggdp.accounting.engines.kept import KeptCurve, KeptCurves
 from ggdp.accounting.engines.tilt import Saddle, TiltPlan, saddle_for_epsilon, saddle_for_log_delta
+from ggdp.clock import CLOCK
 from ggdp.errors import CannotCertifyError
 from ggdp.privacy_loss.dominating import Parts
 
@@ -50,12 +50,18 @@ _MOST_ON_GRID = 60  # different parts that are put on a grid
 _MOST_SPLIT = 60  # different parts that are split by the number of jumps
 _MOST_RARE = 100  # different parts of which a rare event is split off, or a line drawn twice
 _SECONDS = 3.1  # of a thread's time that the engines may take for one question
-_FIRST = 0.7  # of these for an engine that may fail late
+_FIRST = 1.0  # of these for an engine that may fail late
 _LOST = 1e-4  # roundoff of a contour from which on a window does not help
+_SURELY = 1.5  # log of how many times too large a planned delta shows that it is too large
 _APART = 0.02  # how far two plans may be apart that agree
-_ROUGHLY = 1e4  # how many times wider than usual curves are by which epsilon is sought,
-_FINELY = (1.0, 30.0)  # and then answered; the wider one first if there are many parts
-_MOST_TURNS = 6  # of curves drawn one after another
+_ROUGHLY = 1e9  # how many times wider than usual curves are by which epsilon is sought,
+_AIM = 4e-6  # and then answered, to about this width,
+_MOST_DRAWN = 4  # in so many turns,
+_LEAST_SPARED = 0.05  # of the usual errors,
+_MOST_SPARED = 4e4  # where steeper curves cannot be so many times wider
+_LEAST_EPSILON = 1e-14  # that jumps are told apart for
+_MOST_TURNS = 8  # of curves drawn one after another
+_FURTHEST = 2.0  # how far, in its logarithm, one goes towards epsilon
 _CLOSE = 0.02  # epsilons for which one curve serves
 _NEARLY = 1.5  # by how much the answers of a kept curve may be wider than where it was built
 _WHOLE = ("contour", "windowed contour", "lattice")  # engines that compose whole losses, around a saddle
@@ -119,7 +125,8 @@ class PairComposition:
             return self._closed_form_epsilon(log_delta)
         plan = self._plan
         saddle = saddle_for_log_delta(plan, log_delta)
-        if saddle.epsilon < saddle.deviation and self._is_zero(log_delta):
+        next_to_zero = saddle.epsilon < saddle.deviation
+        if next_to_zero and self._is_zero(log_delta):
             return Bounds(0.0, 0.0, 0.0, "total variation")
         if saddle.epsilon > MOST_EPSILON:
             least = moments.epsilon_below(self.parts, plan, log_delta)
@@ -130,7 +137,8 @@ class PairComposition:
         for turn, (method, attempt) in enumerate(self._attempts(saddle, log_delta)):
             if lost and method == "windowed contour":
                 continue
-            if turn == 1 and best is None and self._is_zero(log_delta):  # the plan may have been misled
+            misled = turn == 1 and best is None and not next_to_zero  # as the plan may have been
+            if misled and self._is_zero(log_delta):
                 return Bounds(0.0, 0.0, 0.0, "total variation")
             try:
                 with CLOCK.running(self._allowed(method)):
@@ -270,6 +278,10 @@ class PairComposition:
             return True
         if moments.log_delta_below(self.parts, self._plan, 0.0) > log_delta:
             return False
+        with suppress(ArithmeticError):
+            about = jumps.planned_log_delta(self.parts, self._plan, _LEAST_EPSILON)
+            if about > log_delta + _SURELY:
+                return False
         with CLOCK.running(_FIRST):
             at_zero = self._delta(0.0, 0.0).upper
         return at_zero > 0.0 and math.log(at_zero) <= log_delta - 2.0**-52 * abs(log_delta)
@@ -280,7 +292,7 @@ class PairComposition:
         several = len(self.parts)
         if planned:
             yield "contour", partial(self._by_engine, contour.draw, saddle, log_delta)
-        if self._may_be_rare and several <= _MANY:
+        if self._may_be_rare and several <= _MOST_SPLIT:
             yield "contour with rare event", partial(self._with_rare, log_delta)
         if planned and not self._is_valley(saddle, log_delta):
             yield "windowed contour", partial(self._by_engine, contour.draw_windowed, saddle, log_delta)
@@ -297,7 +309,8 @@ class PairComposition:
         """Whether large losses make epsilon another one than the saddle says."""
         if not self._may_be_rare:
             return False
-        guess = self._rare_guess if len(self.parts) <= _MANY else partial(self._jumps_guess, saddle)
+        few = len(self.parts) <= _MOST_SPLIT
+        guess = self._rare_guess if few else partial(self._jumps_guess, saddle)
         with suppress(ArithmeticError):
             return abs(guess(log_delta) - saddle.epsilon) > _APART * saddle.epsilon
         return False
@@ -306,35 +319,47 @@ class PairComposition:
         """Split by the number of jumps, roughly until epsilon is found, then finely; a rare event may be set
         `apart` before.
         """
-        best: Solved | None = None
-        finely = _FINELY if len(self.parts) <= _MANY else _FINELY[::-1]
         for guess in self._jumps_guesses(saddle, log_delta):
-            for spare in (_ROUGHLY, *finely):
-                with suppress(ArithmeticError):
-                    near = guess if best is None else best[0].estimate
-                    best = self._split_near(near, log_delta, apart, spare, best)
-                if best is None or _is_good(self._as_bounds(best[0], "jumps"), "jumps"):
-                    break
+            best: Solved | None = None
+            with suppress(ArithmeticError):
+                best = self._split_near(guess, log_delta, apart, _ROUGHLY)
+                spare = _ROUGHLY
+                for _ in range(_MOST_DRAWN):
+                    answer = self._as_bounds(best[0], "jumps")
+                    if spare <= _LEAST_SPARED or _is_good(answer, "jumps"):
+                        break
+                    # errors are as many times larger as is spared, up to a share of delta
+                    most = _MOST_SPARED / max(-best[0].slope * best[0].estimate, 0.02)
+                    spare = max(min(spare, most) * min(_AIM / _relative_width(answer), 0.25), _LEAST_SPARED)
+                    again = self._split_near(best[0].estimate, log_delta, apart, spare)
+                    best = best if again[0].width > best[0].width else again
             if best is not None:
                 return best
         raise CannotCertifyError("no epsilon found that one large loss or another decides")
 
-    def _split_near(
-        self, guess: float, log_delta: float, apart: bool, spare: float, best: Solved | None
-    ) -> Solved:
-        """The best of what is there and of curves drawn where epsilon was found last, until it stays."""
+    def _split_at(self, guess: float, log_delta: float, apart: bool, spare: float) -> Curve:
+        """A split for questions close to an epsilon; a rare event may be set apart before."""
+        if not apart:
+            return jumps.draw(self.parts, self._plan, guess, spare)
+        margin = 1.3 if spare == _ROUGHLY else 1.02
+        split = rare.cut(self.parts, self._plan, margin * guess, log_delta)
+        return rare.RareSplit(jumps.draw(split.parts, split.plan, guess, spare), split.rare)
+
+    def _split_near(self, guess: float, log_delta: float, apart: bool, spare: float) -> Solved:
+        """epsilon by a split drawn where it was found last, until it stays."""
+        best: Solved | None = None
+        resolution = 1e-3 if spare == _ROUGHLY else 0.0
         for _ in range(_MOST_TURNS):
-            parts, plan, event = self.parts, self._plan, None
-            if apart:
-                split = rare.cut(
-                    self.parts, self._plan, (1.3 if spare == _ROUGHLY else 1.02) * guess, log_delta
+            try:
+                again = _reached(
+                    lambda near: self._split_at(near, log_delta, apart, spare), guess, log_delta, resolution
                 )
-                parts, plan, event = split.parts, split.plan, split.rare
-            curve: Curve = jumps.draw(parts, plan, guess, spare)
-            curve = rare.RareSplit(curve, event) if event is not None else curve
-            found = crossing(curve, log_delta, guess, 0.1 * guess, 1e-3 if spare == _ROUGHLY else 0.0)
-            best = (found, curve) if best is None or not found.width > best[0].width else best
-            guess, before = found.estimate, guess
+            except ArithmeticError:
+                if best is None:
+                    raise
+                break
+            best = again if best is None or not again[0].width > best[0].width else best
+            guess, before = again[0].estimate, guess
             if abs(guess - before) <= _CLOSE * before:
                 break
         assert best is not None
@@ -348,12 +373,12 @@ class PairComposition:
 
     def _jumps_start(self, saddle: Saddle, log_delta: float) -> float:
         start = saddle.epsilon
-        if len(self.parts) <= _MANY:  # of more parts a plan with a rare event takes seconds
+        if len(self.parts) <= _MOST_SPLIT:
             with suppress(ArithmeticError):
                 start = self._rare_guess(log_delta)
         if start > 1.2 * MOST_EPSILON:
             raise CannotCertifyError("epsilon is larger than what is computed")
-        return max(start, 1e-14)
+        return max(start, _LEAST_EPSILON)
 
     def _jumps_guess(self, saddle: Saddle, log_delta: float) -> float:
         start = self._jumps_start(saddle, log_delta)
@@ -373,8 +398,9 @@ class PairComposition:
                 return best
             best = (again, curve) if best is None or again.width < best[0].width else best
             found = best[0]
-            well_placed = abs(found.estimate - saddle.epsilon) <= 0.25 * saddle.deviation
-            good = _FAIR_WIDTH if engine is contour.draw_windowed else _GOOD_WIDTH
+            # what a window costs is known, and mended, where its line was drawn for
+            close, good = (1e-3, _FAIR_WIDTH) if engine is contour.draw_windowed else (0.25, _GOOD_WIDTH)
+            well_placed = abs(found.estimate - saddle.epsilon) <= close * saddle.deviation
             if well_placed or found.width <= good * found.upper < math.inf:
                 break
             saddle = saddle_for_epsilon(self._plan, found.estimate)
@@ -385,17 +411,15 @@ class PairComposition:
         """Set a rare event apart, ever closer to the epsilon expected, and draw a contour of the rest."""
         guess, best = self._rare_guess(log_delta), None
         for margin in (1.3, 1.05, 1.01, 1.001):
-            split = rare.cut(self.parts, self._plan, margin * guess, log_delta)
+            curve_at = partial(self._rare_at, log_delta, margin)
             try:
-                line = contour.draw(split.parts, split.plan, saddle_for_epsilon(split.plan, guess))
-                curve = rare.RareSplit(line, split.rare)
-                again = crossing(curve, log_delta, guess, 0.1 * guess)
+                again = _reached(curve_at, guess, log_delta)
             except ArithmeticError:
                 if best is None:
                     raise
                 break
             before = math.inf if best is None else best[0].width
-            best = (again, curve) if best is None or not again.width > before else best
+            best = again if best is None or not again[0].width > before else best
             now = best[0].width
             if now <= _FAIR_WIDTH * best[0].upper < math.inf or (
                 math.isfinite(before) and now > 0.5 * before
@@ -404,6 +428,11 @@ class PairComposition:
             guess = best[0].estimate
         assert best is not None
         return best
+
+    def _rare_at(self, log_delta: float, margin: float, guess: float) -> Curve:
+        """A contour beside a rare event, for questions close to an epsilon."""
+        split = rare.cut(self.parts, self._plan, margin * guess, log_delta)
+        return rare.RareSplit(_line_beside(split, guess), split.rare)
 
     def _rare_guess(self, log_delta: float) -> float:
         plan = partial(rare.planned_epsilon, self.parts, self._plan, log_delta)
@@ -438,25 +467,25 @@ class PairComposition:
         several = len(self.parts)
         yield "contour", partial(contour.draw, self.parts, self._plan, saddle)
         if self._may_be_rare:
-            yield "contour with rare event", partial(self._rare_curve, contour.draw, epsilon)
-        yield "windowed contour", partial(contour.draw_windowed, self.parts, self._plan, saddle)
+            yield "contour with rare event", partial(self._rare_curve, _line_beside, epsilon)
+        yield "windowed contour", partial(contour.draw_windowed, self.parts, self._plan, saddle, 1.0)
         if several <= _MOST_SPLIT:
             if self._may_be_rare:
-                yield "jumps with rare event", partial(self._rare_curve, _jumps, epsilon)
-            yield "jumps", partial(jumps.draw, self.parts, self._plan, max(epsilon, 1e-14))
+                yield "jumps with rare event", partial(self._rare_curve, _jumps_beside, epsilon)
+            asked = max(epsilon, _LEAST_EPSILON)
+            yield "jumps", partial(jumps.draw, self.parts, self._plan, asked, least_steep=1.0)
         if several <= _MOST_RARE:
             yield "contour", partial(_patient, self.parts, self._plan, saddle)
         if several <= _MOST_ON_GRID:
             yield "lattice", partial(_grid, self.parts, self._plan, saddle)
 
-    def _rare_curve(self, engine: Engine, epsilon: float) -> Curve:
+    def _rare_curve(self, engine: Callable[[rare.Cut, float], Curve], epsilon: float) -> Curve:
         """Split off for the delta of the plan, which a rare event makes too large, then for the one found."""
-        guess = max(epsilon, 1e-14)
+        guess = max(epsilon, _LEAST_EPSILON)
         log_delta = saddle_for_epsilon(self._plan, guess).log_delta
         while True:
             split = rare.cut(self.parts, self._plan, 1.05 * guess, log_delta)
-            saddle = saddle_for_epsilon(split.plan, guess)
-            curve = rare.RareSplit(engine(split.parts, split.plan, saddle), split.rare)
+            curve = rare.RareSplit(engine(split, guess), split.rare)
             found = curve.log_delta(epsilon).estimate
             if found > log_delta - 1.0:
                 return curve
@@ -470,14 +499,36 @@ class PairComposition:
         return Bounds(lower, min(max(math.exp(min(saddle.log_delta, 0.0)), lower), upper), upper, "moments")
 
 
+def _reached(
+    curve_at: Callable[[float], Curve], guess: float, log_delta: float, resolution: float = 0.0
+) -> Solved:
+    """epsilon by a curve drawn at a guess, or closer to epsilon where that one does not reach it."""
+    low, high, point = -math.inf, math.inf, math.log(guess)
+    for _ in range(_MOST_TURNS):
+        guess = math.exp(point)
+        curve = curve_at(guess)
+        with suppress(ArithmeticError):
+            return crossing(curve, log_delta, guess, 0.1 * guess, resolution), curve
+        here = curve.log_delta(guess)
+        low, high = (point, high) if here.estimate > log_delta else (low, point)
+        step = (here.estimate - log_delta) / max(-here.slope * guess, 1e-9)
+        step = max(-_FURTHEST, min(step, _FURTHEST))
+        point = point + step if low < point + step < high else 0.5 * (low + high)
+    raise CannotCertifyError("no epsilon found where curves can be drawn")
+
+
 def _grid(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Curve:
     # the estimate is far better than the width; few releases are cheap, and get it to eight digits
     width = 1e-7 if sum(times for _, times in parts) < 20 else 5e-7
     return lattice.build(parts, plan, saddle, width * max(saddle.theta * saddle.epsilon, 1e-2))
 
 
-def _jumps(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Curve:
-    return jumps.draw(parts, plan, saddle.epsilon)
+def _line_beside(split: rare.Cut, epsilon: float) -> Curve:
+    return contour.draw(split.parts, split.plan, saddle_for_epsilon(split.plan, epsilon))
+
+
+def _jumps_beside(split: rare.Cut, epsilon: float) -> Curve:
+    return jumps.draw(split.parts, split.plan, epsilon, least_steep=1.0)
 
 
 def _patient(parts: Parts, plan: TiltPlan, saddle: Saddle) -> Curve:

@@ -22,12 +22,13 @@ from functools import cached_property
 import numpy as np
 
 from ggdp.accounting.bounds import ErrorLedger
-from ggdp.accounting.engines.curve import CLOCK, MOST_EPSILON, Curve, LogDelta
+from ggdp.accounting.engines.curve import MOST_EPSILON, Curve, LogDelta
 from ggdp.accounting.engines.tilt import Parts, TiltPlan, saddle_for_epsilon
+from ggdp.clock import CLOCK
 from ggdp.errors import CannotCertifyError
 from ggdp.numerics import UNIT_ROUNDOFF
 from ggdp.privacy_loss.hockey_stick import log_masses, survivals, thresholds
-from ggdp.privacy_loss.quadrature import certified_nodes
+from ggdp.privacy_loss.quadrature import certified_nodes_of_all
 
 _NEGLIGIBLE = -18.0  # log of the middle term aimed at, relative to delta
 _LEVELS = (*range(-8, -76, -6), -90, -110, -135, -165, -200, -245, -300, -370, -450, -550)
@@ -46,8 +47,8 @@ class Rare:
         log_expected: log of the sum of times * q, which q itself may be too small to show.
         size: bound on the absolute rounding error of the two.
         log_other: log of a bound on Q(the other losses sum to less than eps - cut) at eps = most_epsilon.
-        log_clipped: as log_expected, of those releases that are cut where a double knows of no more noise: what
-            is lost beyond may be less than r, and is bounded by itself.
+        log_clipped: as log_expected, of the releases cut where a double knows of no more noise. A loss beyond
+            may be less than eps + r, and is bounded by itself.
         most_epsilon: largest epsilon for which the bound holds.
     """
 
@@ -265,15 +266,18 @@ def _log_other(planner: _Planner, reach: _Reach, distance: float) -> float:
             raise CannotCertifyError("the cut is too low")
         return -math.inf
     log_chernoff, beyond, left_out = -reach.tilt * distance, 0.0, 0.0
-    log_phis = planner.back.below(reach.ceiling).log_phis(reach.tilt)
-    for (pair, times), log_phi in zip(planner.reverse, log_phis, strict=True):
+    kept = []
+    for pair, times in planner.reverse:
         if math.isfinite(reach.ceiling):
             place = float(thresholds(pair, np.array([reach.ceiling]))[0][0])
             pair = replace(pair, cut=place)
             up, _, still = survivals(pair, place)
             beyond += times * ((1.0 - pair.rate) * still + pair.rate * up) * (1.0 + 1e-9)
-        nodes = certified_nodes(pair, (reach.tilt,), 0.0, (float(log_phi),))
-        log_one = nodes.log_phi[0] + nodes.quadrature[0] + nodes.roundoff[0]
+        kept.append(pair)
+    log_phis = planner.back.below(reach.ceiling).log_phis(reach.tilt)[:, None]
+    nodes = certified_nodes_of_all(kept, (reach.tilt,), 0.0, log_phis)
+    for (_, times), part in zip(planner.reverse, nodes, strict=True):
+        log_one = part.log_phi[0] + part.quadrature[0] + part.roundoff[0]
         log_chernoff += times * log_one
         left_out = min(left_out, log_one)
     # the bound is for all releases but one, and a restricted law's factor may lie just below one; 1e-320 is

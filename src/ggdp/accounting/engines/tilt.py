@@ -180,9 +180,7 @@ class TiltPlan:
         bulk = self._where(~beyond, self._lengths() - counts, list(range(len(counts))))
         return (bulk.below(loss), self._where(beyond, counts, which), which)
 
-    def _where(
-        self, nodes: NDArray[np.bool_], counts: NDArray[np.intp], parts: Sequence[int]
-    ) -> "TiltPlan":
+    def _where(self, nodes: NDArray[np.bool_], counts: NDArray[np.intp], parts: Sequence[int]) -> "TiltPlan":
         """The plan of some nodes, so many of each part, of some parts."""
         far, counts, chosen = self.far, counts[parts], np.asarray(parts, dtype=np.intp)
         return TiltPlan(

@@ -15,10 +15,11 @@ from ggdp.accounting.bounds import Bounds
 from ggdp.accounting.engines import contour
 from ggdp.accounting.engines.atoms import Enclosed
 from ggdp.accounting.engines.cells import CellComposition
-from ggdp.accounting.engines.curve import CLOCK, crossing
+from ggdp.accounting.engines.curve import crossing
 from ggdp.accounting.engines.pairs import PairComposition
 from ggdp.accounting.engines.tilt import TiltPlan, saddle_for_epsilon, saddle_for_log_delta
 from ggdp.accounting.steps import NoiseStep, Steps
+from ggdp.clock import CLOCK
 from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
 from ggdp.mechanisms import AdditiveNoise, Adjacency
 from ggdp.privacy_loss.dominating import Parts

@@ -25,7 +25,7 @@ from typing import Protocol
 from ggdp.accounting.bounds import Bounds, Estimate
 from ggdp.accounting.engines.atoms import Enclosed
 from ggdp.accounting.engines.cells import CellComposition
-from ggdp.accounting.engines.curve import CLOCK, MOST_EPSILON, seconds_for, too_large
+from ggdp.accounting.engines.curve import MOST_EPSILON, seconds_for, too_large
 from ggdp.accounting.engines.pairs import CLOSED_FORM, PairComposition
 from ggdp.accounting.steps import Steps, no_single_shift
 from ggdp.accounting.vectors import envelope, score_order
@@ -40,6 +40,7 @@ from ggdp.accounting.vectors.explicit_shifts import (
 from ggdp.accounting.vectors.renyi import worst_step
 from ggdp.accounting.vectors.renyi_conversion import RenyiSteps
 from ggdp.accounting.vectors.sum_norm import largest_l1_loss, stretched
+from ggdp.clock import CLOCK
 from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
 from ggdp.privacy_loss.dominating import Parts
 
