@@ -67,16 +67,12 @@ _ALIASING = -32.0  # likewise
 _FEWEST_PANELS = 20  # that a part has, as a rule
 _FEW = 4  # parts that share the budget; more of them have more
 _MOST_PRODUCTS = 6e7  # nodes times line points: about a sixth of a second
-_FLAT, _WINDOW = (
-    0.72,
-    0.8125,
-)  # share of a line on which its window is one, and w of the bound that this gives
+_FLAT = 0.72  # share of a line on which its window is one,
+_WINDOW = 0.8125  # and w of the bound that this gives
 _NARROW, _FAIR = 5e-7, 5e-6  # relative width of epsilon that a window may cost, as a rule and at most
 _MOST_COST = 0.02  # of delta, that a window may be
 _LEAST_STEEP = 0.02  # d log(delta) / d log(eps) for which that is asked
-_MOST_TOGETHER = (
-    300_000  # points of lines that end in a window, of all parts together, before they are shortened
-)
+_MOST_TOGETHER = 300_000  # points of lines that end in a window, of all parts, before they are shortened
 _FEWEST_POINTS, _MOST_POINTS = 64, 400_000  # of one
 _MOST_WINDOWED = 60_000  # panels of all parts of one
 _MOST_IN_ALL, _MOST_EACH = 8e8, 1.2e7  # for several parts, and for very many of them
@@ -309,8 +305,8 @@ def sparing(found: "OnLine", steepness: float, share: float = 1.0, spare: float 
     """
     if found.truncation < found.aliasing + found.quadrature + found.roundoff:
         return math.inf  # a longer line would be no better
-    cost = share * found.truncation / max(found.value, 1e-300)
-    return _NARROW * max(steepness, _LEAST_STEEP) * spare / max(cost, 1e-300)
+    cost = share * found.truncation
+    return _NARROW * max(steepness, _LEAST_STEEP) * spare * max(found.value, 0.0) / max(cost, 1e-300)
 
 
 def sparable(steepness: float) -> float:
@@ -329,13 +325,13 @@ def windowed_points(theta: float, step: float, steepness: float, parts: int, spa
         spare: how many times as large an error as usual may be.
     """
     allowed = _NARROW * max(steepness, _LEAST_STEEP) * min(spare, sparable(steepness))
-    length = math.sqrt(16.0 * math.pi * _WINDOW * theta * (1.0 + theta) / allowed) / step
+    length = math.sqrt(16.0 * math.pi * _WINDOW * theta * (1.0 + theta) / max(allowed, 1e-300)) / step
     # a long line may be shortened, which costs width
     shortest = math.sqrt(_NARROW / _FAIR * min(max(steepness, _LEAST_STEEP), 1.0))
-    count = math.ceil(length * min(max(shortest, _MOST_TOGETHER / parts / length), 1.0)) + 1
-    if count > _MOST_POINTS:
+    length *= min(max(shortest, _MOST_TOGETHER / parts / length), 1.0)
+    if not length < _MOST_POINTS:
         raise CannotCertifyError("the line is too long")
-    return max(count, _FEWEST_POINTS)
+    return max(math.ceil(length) + 1, _FEWEST_POINTS)
 
 
 def _assemble(
