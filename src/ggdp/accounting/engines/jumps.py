@@ -67,7 +67,7 @@ _LEAST_TILT = 1e-4  # and from here on where epsilon is next to 0
 _MOST_TURNS, _FURTHEST = 16, 2.0  # steps of a search for epsilon, and how far one goes in its logarithm
 _CLOSE = 0.02  # to an epsilon that is planned, in its logarithm
 _COARSE, _FINE = 1.0, 0.25  # distance of the tilts that are tried, in their logarithms
-_TILTS_NEAR = 7  # between the neighbours of the best
+_TILTS_NEAR, _TURNS_NEAR = 7, 3  # between the neighbours of the best, so many times
 _UNDERFLOW = 1e-300  # no less than what underflows in a sum of products of numbers up to 1
 _LARGE = 700.0  # exponent of the largest factor taken
 
@@ -378,21 +378,19 @@ class _Split:
 
     def saddle(self, count: int) -> Saddle:
         """Where the line of so many jumps crosses the real axis."""
-        log_tilts, *logs = self._table
-        place = int(np.argmin(self._exponents(log_tilts, *logs)[:, count]))
-        near = np.linspace(
-            log_tilts[max(place - 1, 0)], log_tilts[min(place + 1, len(log_tilts) - 1)], _TILTS_NEAR
-        )
-        exponents = self._exponents(near, *self._logs(near))[:, count]
+        near, *logs = self._table
+        exponents = self._exponents(near, *logs)[:, count]
+        for _ in range(_TURNS_NEAR):
+            place = int(np.argmin(exponents))
+            near = np.linspace(near[max(place - 1, 0)], near[min(place + 1, len(near) - 1)], _TILTS_NEAR)
+            exponents = self._exponents(near, *self._logs(near))[:, count]
         middle = min(max(int(np.argmin(exponents)), 1), _TILTS_NEAR - 2)
         down, here, up = exponents[middle - 1 : middle + 2]
-        apart = near[1] - near[0]
         # at its lowest point the second derivative by log theta is theta^2 times that by theta
-        bend = max(float(up - 2.0 * here + down) / apart**2, 0.1)
-        step = min(max(-0.5 * float(up - down) / (apart * bend), -apart), apart)
+        bend = max(float(up - 2.0 * here + down) / (near[1] - near[0]) ** 2, 0.1)
         if not math.isfinite(here + bend):
             raise CannotCertifyError("so many jumps cannot be planned")
-        theta, lowest = math.exp(near[middle] + step), float(here) - 0.5 * bend * step**2
+        theta, lowest = math.exp(near[middle]), float(here)
         bend /= theta**2
         log_delta = lowest - 0.5 * math.log(2.0 * math.pi * bend)
         return Saddle(theta, self.epsilon, log_delta, math.sqrt(bend))
