@@ -170,6 +170,9 @@ def certified_nodes(
     ends = [tail_ends(pair, theta, log_phi) for theta, log_phi in zip(tilts, log_phis, strict=True)]
     low, high = max(min(end[0] for end in ends), floor), min(max(end[1] for end in ends), cut)
     anchors = np.array([low, *(kink for kink in pair.kinks if low < kink < high), high])
+    log_phis = tuple(
+        max(log_phi, _log_last(pair, low, high, theta)) for theta, log_phi in zip(tilts, log_phis, strict=True)
+    )
     if like is not None and len(like.anchors) == len(anchors) and len(like.edges) <= most_panels:
         edges = np.unique(np.append(np.interp(like.edges, like.anchors, anchors), anchors))
     else:
@@ -184,6 +187,16 @@ def certified_nodes(
         for error, end, rough, log_phi in zip(errors, ends, log_phis, nodes.log_phi, strict=True)
     )
     return replace(nodes, quadrature=shares)
+
+
+def _log_last(pair: ShiftPair, low: float, high: float, theta: float) -> float:
+    """About the log of the integral next to the end of the line, where a strong tilt puts all mass of a law
+    that is cut, too close to the cut for a plan.
+    """
+    ends = high - (high - low) * np.array([0.0, 1e-6])
+    last, before = log_tilted(pair, ends, theta).tolist()
+    rise = (last - before) / (ends[0] - ends[1])
+    return float(last - math.log(max(rise, 1.0 / (high - low)))) if high > low else -math.inf
 
 
 def certified_nodes_of_all(

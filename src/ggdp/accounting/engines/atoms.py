@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from ggdp.accounting.bounds import ErrorLedger
 from ggdp.accounting.engines.curve import LogDelta
 from ggdp.accounting.engines.grid_law import GridLaw
-from ggdp.accounting.engines.tilt import FarPeaks, Saddle, TiltPlan
+from ggdp.accounting.engines.tilt import Ends, FarPeaks, Saddle, TiltPlan
 from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.cells import Atoms
 from ggdp.privacy_loss.dominating import Parts
@@ -275,6 +275,7 @@ def plan_of(custom: Sequence[Enclosed], known: Parts) -> TiltPlan:
             starts=np.zeros(1, dtype=np.intp),
             times=np.array([float(part.times)]),
             far=nowhere,
+            ends=Ends.none(1),
         )
         pieces.append(one)
     pieces.extend(TiltPlan.of((part,)) for part in known)
@@ -290,6 +291,12 @@ def plan_of(custom: Sequence[Enclosed], known: Parts) -> TiltPlan:
             up=np.concatenate([piece.far.up for piece in pieces]),
             log_rate=np.concatenate([piece.far.log_rate for piece in pieces]),
             furthest=np.concatenate([piece.far.furthest for piece in pieces]),
+        ),
+        ends=Ends(
+            loss=np.concatenate([piece.ends.loss for piece in pieces]),
+            log_mass=np.concatenate([piece.ends.log_mass for piece in pieces]),
+            before=np.concatenate([piece.ends.before for piece in pieces]),
+            gap=np.concatenate([piece.ends.gap for piece in pieces]),
         ),
     )
 

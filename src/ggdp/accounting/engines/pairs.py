@@ -53,6 +53,7 @@ _SECONDS = 3.1  # of a thread's time that the engines may take for one question
 _FIRST = 1.0  # of these for an engine that may fail late
 _LOST = 1e-4  # roundoff of a contour from which on a window does not help
 _SURELY = 1.5  # log of how many times too large a planned delta shows that it is too large
+_MISSED = 0.2  # how far the best plan's log delta may be off, relative to it
 _APART = 0.02  # how far two plans may be apart that agree
 _ROUGHLY = 1e9  # how many times wider than usual curves are by which epsilon is sought,
 _AIM = 4e-6  # and then answered, to about this width,
@@ -290,11 +291,12 @@ class PairComposition:
         """Ways to an answer, the cheapest first."""
         planned = saddle.epsilon < 5.0 * MOST_EPSILON  # else no tilt brings delta down to it
         several = len(self.parts)
-        if planned:
+        missed = abs(saddle.log_delta - log_delta) > _MISSED * abs(log_delta)  # the plan jumps over it
+        if planned and not (missed and self._may_be_rare):
             yield "contour", partial(self._by_engine, contour.draw, saddle, log_delta)
         if self._may_be_rare and several <= _MOST_SPLIT:
             yield "contour with rare event", partial(self._with_rare, log_delta)
-        if planned and not self._is_valley(saddle, log_delta):
+        if planned and not missed and not self._is_valley(saddle, log_delta):
             yield "windowed contour", partial(self._by_engine, contour.draw_windowed, saddle, log_delta)
         if several <= _MOST_SPLIT:
             if self._may_be_rare:
@@ -365,11 +367,12 @@ class PairComposition:
         assert best is not None
         return best
 
-    def _jumps_guesses(self, saddle: Saddle, log_delta: float) -> Iterator[float]:
-        """Where the split by the number of jumps expects epsilon, and where it may lie if that is wrong."""
+    def _jumps_guesses(self, saddle: Saddle, log_delta: float) -> list[float]:
+        """Where epsilon is expected, the likeliest first: a plan overlooks what brings delta down further."""
+        start = self._jumps_start(saddle, log_delta)
         with suppress(ArithmeticError):
-            yield self._jumps_guess(saddle, log_delta)
-        yield self._jumps_start(saddle, log_delta)
+            return sorted({start, self._jumps_guess(saddle, log_delta)})
+        return [start]
 
     def _jumps_start(self, saddle: Saddle, log_delta: float) -> float:
         start = saddle.epsilon

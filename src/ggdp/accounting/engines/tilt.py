@@ -83,6 +83,43 @@ class FarPeaks:
 
 
 @dataclass(frozen=True)
+class Ends:
+    """The largest losses of the parts that are cut off. A strong tilt puts all mass next to them, closer than
+    any node of a plan lies.
+
+    Attributes:
+        loss: that of the last node of each part.
+        log_mass: log of its mass; minus infinity where nothing is cut off.
+        before: how far below the largest loss it lies.
+        gap: the range of losses that it stands for.
+    """
+
+    loss: Array
+    log_mass: Array
+    before: Array
+    gap: Array
+
+    @staticmethod
+    def none(parts: int) -> "Ends":
+        """Those of so many parts of which none is cut off."""
+        return Ends(np.zeros(parts), np.full(parts, -np.inf), np.zeros(parts), np.ones(parts))
+
+    def at(self, theta: float) -> Array:
+        """log of what each part's tilted mass next to its largest loss exceeds that of its last node by, as
+        if the density there were constant.
+        """
+        with np.errstate(divide="ignore"):
+            more = theta * self.before - np.log(np.maximum(theta * self.gap, 1.0))
+            return np.asarray(
+                self.log_mass + theta * self.loss + more + np.log(-np.expm1(np.minimum(-more, 0.0)))
+            )
+
+    def only(self, chosen: NDArray[np.intp]) -> "Ends":
+        """Those of some of the parts."""
+        return Ends(self.loss[chosen], self.log_mass[chosen], self.before[chosen], self.gap[chosen])
+
+
+@dataclass(frozen=True)
 class TiltPlan:
     """Rough nodes of all parts, end to end, for evaluating K anywhere."""
 
@@ -92,6 +129,7 @@ class TiltPlan:
     starts: np.ndarray[tuple[int], np.dtype[np.intp]]
     times: Array
     far: FarPeaks
+    ends: Ends
 
     @staticmethod
     def of(parts: Parts) -> "TiltPlan":
@@ -114,6 +152,7 @@ class TiltPlan:
                 log_rate=np.log([pair.rate for pair, _ in parts]),
                 furthest=np.array(ends),
             ),
+            ends=Ends(*np.array([_end(pair, *piece) for (pair, _), piece in zip(parts, pieces, strict=True)]).T),
         )
 
     def log_phis(self, theta: float) -> Array:
@@ -122,7 +161,7 @@ class TiltPlan:
             exponent = self.log_mass + theta * self.loss
             peak = np.maximum.reduceat(exponent, self.starts)
             term = np.exp(exponent - np.repeat(peak, self._lengths()))
-            inside = peak + np.log(np.add.reduceat(term, self.starts))
+            inside = np.logaddexp(peak + np.log(np.add.reduceat(term, self.starts)), self.ends.at(theta))
             return np.asarray(np.logaddexp(inside, self.far.at(theta)[0]))
 
     def cumulant(self, theta: float) -> float:
@@ -168,7 +207,9 @@ class TiltPlan:
             if math.isinf(ceiling)
             else replace(self.far, furthest=np.full_like(self.far.furthest, np.inf))
         )
-        return replace(self, log_mass=np.where(self.loss <= ceiling, self.log_mass, -np.inf), far=far)
+        ends = replace(self.ends, log_mass=np.where(self.ends.loss <= ceiling, self.ends.log_mass, -np.inf))
+        kept = np.where(self.loss <= ceiling, self.log_mass, -np.inf)
+        return replace(self, log_mass=kept, far=far, ends=ends)
 
     def split(self, loss: float) -> tuple["TiltPlan", "TiltPlan", list[int]]:
         """The plan of all laws restricted to losses up to the one given, that of the losses beyond it, and
@@ -177,8 +218,18 @@ class TiltPlan:
         beyond = self.loss > loss
         counts = np.add.reduceat(beyond, self.starts, dtype=np.intp)
         which = [int(index) for index in np.flatnonzero(counts)]
-        bulk = self._where(~beyond, self._lengths() - counts, list(range(len(counts))))
-        return (bulk.below(loss), self._where(beyond, counts, which), which)
+        kept = self._lengths() - counts
+        bulk = self._where(~beyond, kept, list(range(len(counts)))).below(loss)
+        last = self.starts + kept - 1
+        around = self.loss[np.minimum(last + 1, len(self.loss) - 1)] - self.loss[np.maximum(last - 1, 0)]
+        cut = (counts > 0) & (kept > 1)
+        ends = Ends(
+            np.where(cut, self.loss[last], self.ends.loss),
+            np.where(cut, self.log_mass[last], self.ends.log_mass),
+            np.where(cut, loss - self.loss[last], self.ends.before),
+            np.where(cut, 0.5 * around, self.ends.gap),
+        )
+        return replace(bulk, ends=ends), self._where(beyond, counts, which), which
 
     def _where(self, nodes: NDArray[np.bool_], counts: NDArray[np.intp], parts: Sequence[int]) -> "TiltPlan":
         """The plan of some nodes, so many of each part, of some parts."""
@@ -190,6 +241,7 @@ class TiltPlan:
             np.concatenate([[0], np.cumsum(counts)])[: len(counts)].astype(np.intp),
             self.times[chosen],
             FarPeaks(far.beta[chosen], far.up[chosen], far.log_rate[chosen], far.furthest[chosen]),
+            self.ends.only(chosen),
         )
 
     def only(self, chosen: Sequence[int]) -> "TiltPlan":
@@ -284,6 +336,14 @@ def _root(rising: Callable[[float], float]) -> float:
         middle = 0.5 * (low + high)
         low, high = (middle, high) if rising(math.exp(middle)) < 0.0 else (low, middle)
     return math.exp(0.5 * (low + high))
+
+
+def _end(pair: ShiftPair, z: Array, loss: Array, log_mass: Array) -> tuple[float, float, float, float]:
+    """What `Ends` knows of one release."""
+    if not z[-1] < pair.cut < z[-1] + 2.0 * (z[-1] - z[-2]):
+        return 0.0, -math.inf, 0.0, 1.0
+    before = max(pair.supremum - float(loss[-1]), 0.0)
+    return float(loss[-1]), float(log_mass[-1]), before, before + 0.5 * float(loss[-1] - loss[-2])
 
 
 @lru_cache(maxsize=256)
