@@ -34,6 +34,7 @@ _NEGLIGIBLE = -18.0  # log of the middle term aimed at, relative to delta
 _LEVELS = (*range(-8, -76, -6), -90, -110, -135, -165, -200, -245, -300, -370, -450, -550)
 _TINY = 1e-100  # probability below which that of any of several events is their sum
 _DEEPEST = 780.0  # log(1 / probability) beyond which nothing matters to a double
+_SURELY = 1e-10  # more than the relative error of the loss at a cut
 _MANY = 12  # different parts beyond which the search for a cut is coarser
 
 
@@ -193,9 +194,10 @@ def cut(parts: Parts, plan: TiltPlan, epsilon: float, log_delta: float) -> Cut:
     CLOCK.check()
     planner = _Planner.of(parts, plan)
     reach = planner.reach(epsilon, log_delta)
+    least = epsilon * (1.0 + _SURELY) + reach.distance  # a double knows the loss at a cut to fewer digits
     pieces = []
     for pair, times in parts:
-        place = float(thresholds(pair, np.array([epsilon + reach.distance]))[0][0])
+        place = float(thresholds(pair, np.array([least]))[0][0])
         pieces.append((replace(pair, cut=place) if math.isfinite(place) else pair, times))
     restricted = tuple(pieces)
     if restricted == parts:

@@ -106,13 +106,12 @@ class Ends:
 
     def at(self, theta: float) -> Array:
         """log of what each part's tilted mass next to its largest loss exceeds that of its last node by, as
-        if the density there were constant.
+        if the density there were constant; minus infinity where nodes show it all.
         """
-        with np.errstate(divide="ignore"):
-            more = theta * self.before - np.log(np.maximum(theta * self.gap, 1.0))
-            return np.asarray(
-                self.log_mass + theta * self.loss + more + np.log(-np.expm1(np.minimum(-more, 0.0)))
-            )
+        with np.errstate(divide="ignore", invalid="ignore"):
+            more = theta * self.before - np.log(theta * self.gap)
+            found = self.log_mass + theta * self.loss + more + np.log(-np.expm1(-more))
+        return np.where((theta * self.gap > 1.0) & (more > 0.0), found, -np.inf)
 
     def only(self, chosen: NDArray[np.intp]) -> "Ends":
         """Those of some of the parts."""
