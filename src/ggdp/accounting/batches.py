@@ -424,10 +424,9 @@ def _allocated_cells(one: CellStep, steps: int) -> Curve:
 class CountStep:
     """How many of `steps` noisy numbers exceed a threshold; as post-processing, it costs no more than these.
 
-    `used` of the numbers, chosen at random, contain the record. With `kept` = 0 these have a shift of one
-    unit on the dataset with the record, and none on the other. With `kept` = 1 the other dataset has an empty
-    record in its place, and all other records move their numbers by one unit the other way. Measured from
-    those, the shifts are two units with the record and one unit without.
+    `used` of the numbers, chosen at random, contain the record. With `kept` = 0 these are moved by one unit
+    on the dataset with the record, and not on the other. With `kept` = 1 the other has an empty record in its
+    place, and other records move theirs by one unit the other way: two units with the record, one without.
 
     Attributes:
         one: one release.

@@ -116,7 +116,7 @@ class Risk:
         found = self._true_positive_rate(false_positive_rate, tolerance)
         lower = max(math.nextafter(1.0 - found.upper, -1.0), 0.0) if found.upper < 1.0 else 0.0
         upper = min(math.nextafter(1.0 - found.lower, 2.0), 1.0) if found.lower < 1.0 else 0.0
-        return Bounds(lower, min(max(1.0 - found.estimate, lower), upper), upper, found.method)
+        return Bounds.clipped(lower, 1.0 - found.estimate, upper, found.method)
 
     def true_positive_rate(self, *, false_positive_rate: float) -> Bounds:
         """The largest true positive rate of any attacker with this false positive rate.
@@ -137,7 +137,7 @@ class Risk:
                 break
         lower = min(max(found.lower, rate), 1.0)
         upper = min(max(found.upper, lower), 1.0)
-        return Bounds(lower, min(max(found.estimate, lower), upper), upper, found.method)
+        return Bounds.clipped(lower, found.estimate, upper, found.method)
 
     def trade_off_curve(
         self, false_positive_rates: Sequence[float], *, tolerance: float = _TOLERANCE
@@ -178,7 +178,7 @@ class Risk:
             return min(prior * true_positives / (prior * true_positives + wrong) * (1.0 + rounding), 1.0)
 
         lower, upper = share(found.lower, -_ROUNDING), share(found.upper, _ROUNDING)
-        return Bounds(lower, min(max(share(found.estimate, 0.0), lower), upper), upper, found.method)
+        return Bounds.clipped(lower, share(found.estimate, 0.0), upper, found.method)
 
     def bayes_accuracy(self, *, prior: float) -> Bounds:
         """How often the best guess is right, if the positive has this prior.
@@ -195,7 +195,7 @@ class Risk:
         least = prior if prior >= 0.5 else math.nextafter(1.0 - prior, 0.0)  # the difference rounds
         lower = min(max(1.0 - prior + prior * low - slack, least), 1.0)
         upper = min(max(1.0 - prior + prior * high + slack, lower), 1.0)
-        return Bounds(lower, min(max(1.0 - prior + prior * value, lower), upper), upper, method)
+        return Bounds.clipped(lower, 1.0 - prior + prior * value, upper, method)
 
     def attack_success(self, *, false_positive_rate: float = 0.01, prior: float = 0.5) -> AttackSuccess:
         """All numbers of a membership attack at one false positive rate and one prior."""

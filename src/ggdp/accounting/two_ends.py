@@ -108,8 +108,7 @@ class ChargedCost:
                 spent = math.log(target + self._charged(found.upper))
                 lower = self.steps.epsilon(spent).lower if spent < 0.0 else 0.0
                 lower = min(lower, found.upper)
-                middle = min(max(found.estimate, lower), found.upper)
-                return Bounds(lower, middle, found.upper, found.method, found.ledger)
+                return Bounds.clipped(lower, found.estimate, found.upper, found.method, found.ledger)
             guess = found.upper + (1e-12 + 1e-9 * found.upper) * 4.0**turn
         raise EpsilonTooLargeError(
             f"largest_batch must be so large that batches exceed it less often, got a probability of up to "
@@ -124,7 +123,7 @@ class ChargedCost:
         if charged > found.upper:
             where, least = self._balance
             upper = min(upper, least) if where <= epsilon else upper
-        return Bounds(lower, min(max(found.estimate, lower), upper), upper, found.method, found.ledger)
+        return Bounds.clipped(lower, found.estimate, upper, found.method, found.ledger)
 
     @cached_property
     def _balance(self) -> tuple[float, float]:

@@ -3,8 +3,7 @@
 
 The noise has the density C |x|^-c exp(-|x|^beta) on R^d, d >= 2, 0 <= c <= d - 1, in units of its scale; P is
 the noise moved by a vector of length m, Q the noise itself. Let r and s be the distances of an outcome from
-the centres of Q and of P. The loss is L = r^beta - s^beta + c log(r/s), which depends on (r, s) alone. In the
-elliptic coordinates
+the centres of Q and of P. The loss is L = r^beta - s^beta + c log(r/s). In the elliptic coordinates
 
     r = m/2 (cosh xi + sin phi),    s = m/2 (cosh xi - sin phi),    xi >= 0,  |phi| <= pi/2,
 

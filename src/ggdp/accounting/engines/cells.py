@@ -338,8 +338,7 @@ def _usable(saddle: Saddle) -> bool:
 def _delta_bounds(curve: _Sandwich, epsilon: float, method: str) -> Bounds:
     lower, upper = curve.lower(epsilon), curve.upper(epsilon)
     estimate = curve.estimate(epsilon)
-    estimate = min(max(estimate, lower), upper) if math.isfinite(estimate) else upper
-    return Bounds(lower, estimate, upper, method)
+    return Bounds.clipped(lower, estimate if math.isfinite(estimate) else upper, upper, method)
 
 
 def _solved(curve: _Sandwich, target: float, low: float, high: float, ceiling: float, method: str) -> Bounds:
@@ -349,7 +348,7 @@ def _solved(curve: _Sandwich, target: float, low: float, high: float, ceiling: f
     guess = min(max(_crossed(curve, target, low, high), 0.0), ceiling)
     upper = _walked(lambda point: curve.upper(point) <= target, guess, 1.0, ceiling)
     lower = _walked(lambda point: curve.lower(point) >= target, guess, -1.0, 0.0)
-    return Bounds(min(lower, upper), min(max(guess, lower), upper), upper, method)
+    return Bounds.clipped(min(lower, upper), guess, upper, method)
 
 
 def _crossed(curve: _Sandwich, target: float, low: float, high: float) -> float:

@@ -66,8 +66,7 @@ class LogDelta:
         """Bounds on delta itself."""
         upper = raised(self.upper)
         lower = min(math.exp(min(self.lower, 0.0)) * (1.0 - 4.0 * UNIT_ROUNDOFF), upper)
-        estimate = min(max(math.exp(min(self.estimate, 0.0)), lower), upper)
-        return Bounds(lower, estimate, upper, method, self.ledger)
+        return Bounds.clipped(lower, math.exp(min(self.estimate, 0.0)), upper, method, self.ledger)
 
 
 def raised(log_delta: float) -> float:

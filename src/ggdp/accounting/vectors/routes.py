@@ -271,8 +271,8 @@ class VectorCost:
         number = _asked(ask, lambda: self._number)
         if number is not None and self._number is not None and self._number.exact:
             upper = max(number.upper, one.lower)
-            estimate = min(max(number.estimate, one.lower), upper)
-            return Bounds(one.lower, estimate, upper, f"{score_order.NAME}, {number.method}")
+            method = f"{score_order.NAME}, {number.method}"
+            return Bounds.clipped(one.lower, number.estimate, upper, method)
         renyi = ask(self._renyi)
         upper, how = renyi.upper, renyi.method
         if number is None:
@@ -297,7 +297,7 @@ class VectorCost:
         if self._sampled_split is not None:
             lower = max(lower, ask(self._sampled_split).lower)
         upper = max(upper, lower)  # rounding may bring the lower bound above the upper one
-        return Bounds(lower, min(max(one.estimate, lower), upper), upper, how)
+        return Bounds.clipped(lower, one.estimate, upper, how)
 
 
 @dataclass(frozen=True)
