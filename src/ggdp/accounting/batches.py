@@ -265,9 +265,8 @@ def _with_replacement(step: FixedSizeSampled, times: int, adjacency: Adjacency) 
         )
     exact = RepeatedStep(pair, step.sample_size, step.population, times)
     ever = -math.expm1(step.sample_size * math.log1p(-1.0 / step.population)) * (1.0 - 1e-12)
-    once = replace(
-        _replacement(noise, ever, times, "FixedSizeSampled")
-    )  # several draws of the record count as one
+    # several draws of the record count as one
+    once = _replacement(noise, ever, times, "FixedSizeSampled")
     return _Batches(custom=(exact,), below=(_choice(exact), _choice(once)))
 
 
@@ -454,9 +453,8 @@ class CountStep:
         merged = [np.append(law[:most], law[most:].sum()) for law in (with_record, without)]
         if direction is Adjacency.ADD:
             merged.reverse()
-        error = 1e-10 + 64.0 * UNIT_ROUNDOFF * float(
-            gammaln(self.steps + 2.0)
-        )  # relative error of a binomial probability
+        # relative error of a binomial probability
+        error = 1e-10 + 64.0 * UNIT_ROUNDOFF * float(gammaln(self.steps + 2.0))
         atoms = vector_cells(merged[0], merged[1], error).below()
         return Enclosed(atoms, atoms, self.times)
 

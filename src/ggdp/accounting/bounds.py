@@ -14,9 +14,9 @@ class ErrorLedger:
     """Bounds on the numerical errors of an answer by their source, relative to delta at the answer.
 
     Attributes:
-        truncation: the part of an integral or of a loss distribution left out.
-        aliasing: images of the curve that a discrete transform adds.
-        quadrature: integrals of one release replaced by sums.
+        truncation: the part of an integral or of a loss distribution that is not computed.
+        aliasing: shifted copies of the curve, which a sum in place of an integral adds.
+        quadrature: integrals over the noise of one release that are replaced by sums.
         roundoff: floating-point arithmetic.
         discretization: losses moved to the points of a lattice.
     """

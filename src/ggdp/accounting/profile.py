@@ -97,9 +97,8 @@ class PrivacyProfile:
             ends = min(found.lower, most), min(found.estimate, most), min(found.upper, most)
             found = replace(found, lower=ends[0], estimate=ends[1], upper=ends[2])
         nearer = epsilon
-        while (
-            found.lower == 0.0 and found.upper == 1.0 and nearer > 1.0
-        ):  # nothing is certified at so large an epsilon
+        # nothing is certified at so large an epsilon
+        while found.lower == 0.0 and found.upper == 1.0 and nearer > 1.0:
             nearer *= 0.5
             upper = self._cost.delta(nearer).upper
             found = replace(found, estimate=min(found.estimate, upper), upper=upper)

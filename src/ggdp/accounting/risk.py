@@ -39,9 +39,8 @@ from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
 from ggdp.mechanisms import Adjacency, Mechanism
 from ggdp.numerics import UNIT_ROUNDOFF, Array
 
-_ROUNDING = (
-    16.0 * UNIT_ROUNDOFF
-)  # relative rounding error of a sum of two positive terms, one with an exponential
+# relative rounding error of a sum of two positive terms, one with an exponential
+_ROUNDING = 16.0 * UNIT_ROUNDOFF
 _SLOPE = 1e-12  # relative error allowed to the slope of a line, and to a distance; both have less than 1e-14
 _LEAST_GAP = 1e-12  # smallest distance of two log a
 _MOST_LOG = 700.0  # e^710 exceeds the range of doubles

@@ -96,15 +96,13 @@ class ChargedCost:
         """
         target, guess = math.exp(log_delta), 0.0
         for turn in range(_TURNS):
-            left = (target - self._charged(guess)) * (
-                1.0 - 1e-14
-            )  # less than the target, in spite of rounding
+            # less than the target, in spite of rounding
+            left = (target - self._charged(guess)) * (1.0 - 1e-14)
             if left <= 0.0:
                 break
             found = self.steps.epsilon(math.log(left))
-            if (
-                self._charged(found.upper) <= target - left
-            ):  # the charge at this epsilon is at most what was kept for it
+            # the charge at this epsilon is at most what was kept for it
+            if self._charged(found.upper) <= target - left:
                 spent = math.log(target + self._charged(found.upper))
                 lower = self.steps.epsilon(spent).lower if spent < 0.0 else 0.0
                 lower = min(lower, found.upper)

@@ -299,10 +299,11 @@ def calibrate_rate(
         sampling.of(step)  # checks the numbers of the `Sampling`
         if whole := sampling.kind != "truncated-poisson":
             filled = sampling.kind == "fixed-size" and target.adjacency is not Adjacency.REPLACE
+            # the neighbour with one record less must fill the batch too
             axis, ends = (
                 CountAxis(int(sampling.numbers[-1]) - filled),
                 _SIZE,
-            )  # the neighbour with one record less must fill the batch too
+            )
 
     def at(value: float) -> _Run:
         if sampling is None or sampling.kind == "poisson":

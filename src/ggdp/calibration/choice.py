@@ -37,10 +37,11 @@ Loss = LossName | Callable[[Any], float]
 LOSSES: tuple[LossName, ...] = ("std", "mean-absolute", "outside", "interval")
 
 LAPLACE, GAUSSIAN = 1.0, 2.0
+# losses that can be computed for spherical noise
 _SPHERICAL_LOSSES: tuple[LossName, ...] = (
     "std",
     "mean-absolute",
-)  # losses that can be computed for spherical noise
+)
 _NUM_PLANNED = 19  # number of exponents in the first scan
 _BELOW_ONE = 0.15  # exponents are spaced evenly in log(beta - 1 + this): close together near 1
 _STRIDE = 0.3  # distance of the first three exponents of a bracket, in that coordinate
@@ -278,9 +279,8 @@ class NoiseSearch:
         asked = set(classics)
         for valley in self._valleys(low, high):
             if (plan := self._plan(valley)) and plan.log_value >= math.log(self._problem(valley).axis.high):
-                self._problem(valley).least_noise(
-                    valley
-                )  # raises an error if all noise that is covered meets the target
+                # raises an error if all noise that is covered meets the target
+                self._problem(valley).least_noise(valley)
             asked |= self._descend(valley, low, high)
         beta = min(sorted(asked), key=self._value)
         for classic in classics:
@@ -288,9 +288,8 @@ class NoiseSearch:
                 beta = classic
         self._check_inside(beta)
         best = self.weighed(beta)
-        for other in sorted(asked, key=self._value)[
-            :_MOST_VALLEYS
-        ]:  # a certified scale may be larger than estimated
+        # a certified scale may be larger than estimated
+        for other in sorted(asked, key=self._value)[:_MOST_VALLEYS]:
             if self._value(other) + 2.0 * _TIE < best.log_loss:
                 best = min(best, self.weighed(other), key=lambda one: one.log_loss)
         return BestNoise(best.calibrated, best.log_loss, self._value(LAPLACE), self._value(GAUSSIAN))
@@ -358,10 +357,10 @@ class NoiseSearch:
         values = [self._loss_at(beta, plan) for beta, plan in zip(scan, plans, strict=True)]
         least = min(values)
         if not math.isfinite(least):
-            hopeless = GAUSSIAN if low <= GAUSSIAN <= high else low
+            tried = GAUSSIAN if low <= GAUSSIAN <= high else low
             if self._has_plan:  # more noise is planned than is covered: one question shows it
-                self._calibrated[hopeless] = self._problem(hopeless).least_noise(hopeless)
-            return [hopeless]
+                self._calibrated[tried] = self._problem(tried).least_noise(tried)
+            return [tried]
         around = [math.inf, *values, math.inf]
         valleys = []
         for number, (beta, value) in enumerate(zip(scan, values, strict=True)):

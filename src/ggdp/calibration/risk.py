@@ -21,9 +21,7 @@ from ggdp.privacy_loss.dominating import NOISE_MULTIPLIER
 from ggdp.search import border
 
 _RESOLUTION = 1e-6  # relative spacing of the scales tried
-_SLOPE = (
-    3.0  # first guess of d log(risk) / d(-log scale); it is large, since little noise is slow to account for
-)
+_SLOPE = 3.0  # first guess of d log(risk) / d(-log scale); large, since little noise is slow to account for
 _JUST_ABOVE = 5e-324
 
 

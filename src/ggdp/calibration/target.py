@@ -109,10 +109,7 @@ class Target:
             return self._judge_delta(mechanism)
         try:
             cost = epsilon_of(mechanism, delta=self.delta, adjacency=self.adjacency)
-        except (
-            EpsilonTooLargeError,
-            CannotCertifyError,
-        ):  # delta at the target's epsilon may still be computed
+        except (EpsilonTooLargeError, CannotCertifyError):  # delta may still be computed
             return self._judge_delta(mechanism)
         return Verdict(_log_ratio(cost.lower, self.epsilon), _log_ratio(cost.upper, self.epsilon), cost)
 

@@ -139,8 +139,8 @@ class LossSurvival(CustomMechanism):
     Args:
         with_record: t -> P(L > t), P the law with the record; infinite losses included.
         without_record: t -> Q(L > t), Q the law without it.
-        span: losses beyond these are not looked at closer: below, they count as the lower end; above, as
-            infinite.
+        span: the losses that are divided into cells. Losses below them count as the lower end, losses above
+            as infinite.
         atoms: losses that have positive probability by themselves.
         cdf_with_record: t -> P(L <= t); and
         cdf_without_record: t -> Q(L <= t), both or none. Where survivals are close to one their differences

@@ -5,9 +5,9 @@ With g the density of the tilted law in noise space (integral 1), integration by
 
     | integral g e^{i w L} dz |  =  | integral (g / L') d(e^{i w L}) / (i w) |  <=  TV(g / L') / w
 
-on any set of cells, TV counting the jumps at the ends of each run of cells. Cells where L' is too small for
-that to help are charged by their mass m instead: that covers Laplace noise, whose loss is constant outside
-[0, shift], exactly.
+on any set of cells, where TV is the total variation and includes the jumps at the ends of each run of cells.
+For cells where L' is too small for this to help, their mass m is the bound. So the bound is exact for Laplace
+noise, whose loss is constant outside of [0, shift].
 
 TV is bounded, not sampled. On a cell that holds no kink and neither up/2 nor down/2, each factor of
 

@@ -78,9 +78,8 @@ def dominating_pairs(noise: AdditiveNoise, rate: float, direction: Adjacency) ->
     if worst is None:
         return None
     beta = noise.noise.beta
-    if (
-        rate == 1.0 or direction is Adjacency.REMOVE
-    ):  # without sampling REMOVE and ADD cost the same, since the noise is symmetric
+    # without sampling REMOVE and ADD cost the same, since the noise is symmetric
+    if rate == 1.0 or direction is Adjacency.REMOVE:
         return tuple((ShiftPair(beta, size, 0.0, rate), count) for size, count in worst.sizes)
     if direction is Adjacency.ADD:
         return tuple((ShiftPair(beta, 0.0, -size, rate), count) for size, count in worst.sizes)

@@ -88,9 +88,8 @@ def _enclose_one(density: Density, edges: Edges) -> Enclosure:
     with np.errstate(invalid="ignore", over="ignore"):
         slope = np.where(np.isfinite(left) & np.isfinite(right), (right - left) / length, math.nan)
     doubt = density.relative_error * (1.0 + np.where(empty, 0.0, np.maximum(_size(left), _size(right))))
-    noise = (2.0 * doubt + doubt_left + doubt_right) / length + _nudged(
-        edges, slope
-    )  # rounding error of a slope
+    # rounding error of a slope
+    noise = (2.0 * doubt + doubt_left + doubt_right) / length + _nudged(edges, slope)
     bend = _bends(edges, left, slope, noise, empty)
     starts, ends = edges.at_break[:-1], edges.at_break[1:]
     before, after = _slope_changes(slope, noise, starts, ends)

@@ -30,7 +30,7 @@ from ggdp.privacy_loss.cells import Cells
 from ggdp.privacy_loss.score_envelope import StopLoss, envelope, furthest
 
 LEAST_LENGTH = 1e-5
-"""Shorter shifts are not told apart well enough: places are multiples of 2^-42."""
+"""The shortest shift: places are multiples of 2^-42, which is too coarse for shorter ones."""
 
 _UNIT = 2.0**-42
 _FURTHEST = 500.0  # largest place; sums of two multiples of the unit are exact up to there
@@ -138,7 +138,7 @@ def dominating_cells(beta: float, p: float, dimension: int, length: float) -> Ce
         if depth - length * furthest(beta, p, dimension, depth) >= _ENOUGH:
             break
     else:
-        raise CannotCertifyError("the shift is too long for the tails that are looked at")
+        raise CannotCertifyError("the shift is too long for the tails that are computed")
     if length < LEAST_LENGTH:
         raise CannotCertifyError("the shift is too short for the places of the noise")
     table = envelope(beta, p, dimension, depth)

@@ -211,9 +211,8 @@ class _Tail:
 
     @staticmethod
     def of(beta: float, x: Array, shift: float) -> "_Tail":
-        with np.errstate(
-            over="ignore", under="ignore", invalid="ignore"
-        ):  # products of 0 and infinity are not used
+        # products of 0 and infinity are not used
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             exponent = np.abs(x) ** beta
             half = 0.5 * (np.exp(-exponent) if beta == 1.0 else upper(1.0 / beta, exponent))
             mass = np.where(x < 0.0, 1.0 - half, half)

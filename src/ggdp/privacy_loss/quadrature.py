@@ -97,7 +97,7 @@ def tail_ends(
     if -low < pair.floor:  # the law begins here
         low, share = -pair.floor, 0.0
     if pair.cut <= pair.up or (math.isfinite(pair.cut) and float(right(np.array(pair.cut))) > enough):
-        return -low, pair.cut, share  # the law ends here, nothing is left out
+        return -low, pair.cut, share  # the law ends here, and nothing lies beyond
     high, log_high = _first_below(right, max(1.001 * pair.up + 1e-3, pair.floor + 1e-3), enough)
     return -low, min(high, pair.cut), share + math.exp(min(log_high - log_phi, 0.0))
 
@@ -217,9 +217,8 @@ def certified_nodes_of_all(
         if sum(len(nodes.edges) for nodes in sample) / len(few) * len(pairs) > most_in_all:
             raise CannotCertifyError("the loss oscillates too fast for quadrature")
     for index in alike:
-        keeps = (
-            groups[index] == group or omega == 0.0
-        )  # only the panels for a short line are used for another group
+        # only the panels for a short line are used for another group
+        keeps = groups[index] == group or omega == 0.0
         like, group = like if keeps else None, groups[index]
         wanted = partial(
             certified_nodes,
@@ -237,9 +236,8 @@ def certified_nodes_of_all(
                 raise
             like, nodes = None, wanted()
         fresh = len(nodes.edges) if like is None else fresh
-        like = (
-            nodes if len(nodes.edges) <= 1.3 * fresh else None
-        )  # panels are only ever cut, so that too fine ones are not reused
+        # panels are only ever cut, so that too fine ones are not reused
+        like = nodes if len(nodes.edges) <= 1.3 * fresh else None
         left -= len(nodes.edges)
         found[index] = nodes
     return [found[index] for index in range(len(pairs))]

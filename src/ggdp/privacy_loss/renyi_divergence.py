@@ -22,7 +22,7 @@ integral with a proved error.
 and again nothing cancels: h is computed from e^L expm1((a-1) L) - (a-1) expm1(L), or, for small
 L, from its series, whose coefficients are positive. Q h is a sum of P e^{(a-1) L}, P and Q, each of which has
 a proved quadrature error on every panel (`panel_error`; Q, reflected, is the P of another pair). Panels are
-split until those errors are negligible against the integral itself; rounding is charged node by node.
+split until those errors are negligible against the integral itself; the rounding of every node is added.
 """
 
 import math
@@ -94,9 +94,8 @@ def sampled_gain(pair: ShiftPair, order: float) -> tuple[float, float]:
     log_order, log_theta = math.log(order), math.log(order - 1.0)
     other = ShiftPair(pair.beta, abs(pair.down), 0.0, pair.rate)  # reflected, its P is Q
     shift = min(max(pair.up, -pair.down), 1.0)
-    yard = (
-        min(2.0 * math.log(pair.rate) + log_theta, 0.0) + 4.0 * math.log(shift) - 10.0
-    )  # certainly too small
+    # certainly too small
+    yard = min(2.0 * math.log(pair.rate) + log_theta, 0.0) + 4.0 * math.log(shift) - 10.0
     tails = [
         (tail_ends(pair, order - 1.0, yard), 0.0),
         (tail_ends(pair, 0.0, yard), log_order),

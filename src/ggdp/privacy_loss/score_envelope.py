@@ -85,9 +85,8 @@ class StopLoss:
         after = np.minimum(index + 1, len(self.value) - 1)
         share = np.minimum(place - index, 1.0)
         left, right = self.value[index], self.value[after]
-        slip = (
-            8.0 * (index + 2.0) * UNIT_ROUNDOFF * left
-        )  # rounding of the place, times the fall of the chord
+        # rounding of the place, times the fall of the chord
+        slip = 8.0 * (index + 2.0) * UNIT_ROUNDOFF * left
         value = (left * (1.0 - share) + right * share + slip) * factor * (1.0 + 8.0 * UNIT_ROUNDOFF)
         return StopLoss(self.spacing, np.minimum.accumulate(value))
 

@@ -46,7 +46,7 @@ _SPACING = 0.1  # spacing of the grid of log shifts; chords are too high by at m
 _SMALL = 0.01  # order times shift up to which (2) is used
 _SUMS = 2**15  # number of values of a sum of rounded log-likelihood ratios
 _MASS_ERROR = 1e-13  # error of the mass of a cell
-_SMALLEST_GROUP = 1e-7  # probability of sums that are told apart
+_SMALLEST_GROUP = 1e-7  # probability up to which neighbouring sums are put into one cell
 _CELLS = 20_001  # cells of the integral F for beta above 2
 
 
@@ -108,9 +108,9 @@ def equal_split(beta: float, each: float, count: int) -> Cells:
     modulo a large number.
 
     Each coordinate's noise is put into a cell, the log-likelihood ratio of the cell rounded to a multiple of
-    a spacing; the laws of the sum are powers of a discrete Fourier transform. They are off by no more than
-    the cells' masses (survival functions, good to 1e-13) and the transform (6 units a level) are, both
-    raised to the power `count`. Sums that are too rare to be known are left out, which lowers the pair.
+    a spacing; the laws of the sum are powers of a discrete Fourier transform. Their errors come from the
+    cells' masses (survival functions, with errors of 1e-13) and from the transform (6 units per level), both
+    raised to the power `count`. Sums that are too rare to be known are dropped, which lowers the pair.
     """
     reach = np.concatenate([np.linspace(0.0, 1.2, 121)[1:], np.linspace(1.25, 7.0, 60)]) ** max(
         2.0 / beta, 1.0
@@ -145,8 +145,10 @@ def _cell_masses(beta: float, edges: Array) -> Array:
 
 
 def _law_of_sum(place: NDArray[np.int64], mass: Array, count: int, size: int) -> tuple[Array, float]:
-    """Probabilities of the sum of `count` independent places modulo `size`, from half a period below zero
-    on, and how far each may be off."""
+    """Probabilities of the sum of `count` independent places modulo `size`, and a bound on the error of each.
+
+    The first one belongs to half a period below zero.
+    """
     transform = np.fft.rfft(np.bincount(place, weights=mass, minlength=size))
     off = len(mass) * _MASS_ERROR + 6.0 * math.log2(size) * 2.0**-53
     growth = count * np.log1p(off / np.maximum(np.abs(transform), 1e-300))

@@ -223,9 +223,8 @@ def _offset(distance: Array, mass: Array) -> float:
     candidates = np.concatenate([[1e-9], np.geomspace(1e-7, 0.5, 60)])
     order = np.argsort(distance)
     sorted_distance, mass_up_to = distance[order], np.cumsum(mass[order])
-    fall = np.searchsorted(
-        sorted_distance, -candidates
-    )  # losses still below their point are lowered by a whole spacing
+    # losses still below their point are lowered by a whole spacing
+    fall = np.searchsorted(sorted_distance, -candidates)
     costs = candidates * mass_up_to[-1] + np.where(fall > 0, mass_up_to[fall - 1], 0.0)
     return float(candidates[int(np.argmin(costs))])
 

@@ -402,7 +402,6 @@ def _infinite_mass(parts: Sequence[tuple[Atoms, int]], side: float) -> float:
         log_finite += times * math.log(finite)
         growth += times * math.log1p(atoms.infinite / finite)
         count += times
-    slip = 1.0 + side * 64.0 * UNIT_ROUNDOFF * (
-        count + 1.0
-    )  # sums of masses have rounding errors of about 20 units
+    # sums of masses have rounding errors of about 20 units
+    slip = 1.0 + side * 64.0 * UNIT_ROUNDOFF * (count + 1.0)
     return min(math.exp(min(log_finite, 600.0)) * math.expm1(min(growth, 600.0)) * slip, 1.0)

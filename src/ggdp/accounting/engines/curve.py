@@ -141,9 +141,8 @@ def _newton(
         step = max(-reach, min(reach, gap / here.slope))
         following = point + step
         if not low < following < high and math.isfinite(high - low):
-            following = 0.5 * (
-                low + high
-            )  # where losses are discrete the curve has kinks: a step may be too long
+            # where losses are discrete the curve has kinks: a step may be too long
+            following = 0.5 * (low + high)
         close = 4.0 * math.ulp(abs(point)) + resolution * abs(point)
         if abs(following - point) <= close or high - low <= 2.0 * close:
             return point, here

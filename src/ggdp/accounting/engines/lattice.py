@@ -357,9 +357,8 @@ def _unrolled(
     start = math.floor((centre - 0.2 * period - origin) / spacing)
     loss = np.asarray(origin + (start + np.arange(size)) * spacing, dtype=float)
     with np.errstate(over="ignore", under="ignore"):
-        untilt = np.exp(
-            -np.maximum(theta * (loss - centre), -_MOST_EXPONENT)
-        )  # no epsilon is asked for further left
+        # no epsilon is asked for further left
+        untilt = np.exp(-np.maximum(theta * (loss - centre), -_MOST_EXPONENT))
         share = -np.expm1(-np.maximum(loss - centre, -_MOST_EXPONENT))
         mass = np.roll(entries, -((start - first) % size)) * untilt
         above = np.append(np.cumsum(mass[::-1])[::-1], 0.0)

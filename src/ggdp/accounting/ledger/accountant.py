@@ -90,12 +90,10 @@ class Accountant:
         self._cleared: Counts = {}  # counts certified to fit the budget; smaller counts fit too
         self._ahead = _FIRST_BLOCK  # how many further steps the next certificate tries to cover
         self._shifts: dict[Step, float] = {}  # what single releases cost, roughly, for plans
-        self._off: float | None = (
-            None  # by how much the plan was too small when it was last compared with a certified epsilon
-        )
-        self._profile: PrivacyProfile | None = (
-            None  # profile of everything recorded, once a question was asked
-        )
+        # by how much the plan was too small when it was last compared with a certified epsilon
+        self._off: float | None = None
+        # profile of everything recorded, once a question was asked
+        self._profile: PrivacyProfile | None = None
         self._answers: dict[tuple[str, float], Bounds] = {}  # answers about everything recorded
         self._floors: dict[tuple[str, float], float] = {}  # upper bounds reported so far
 

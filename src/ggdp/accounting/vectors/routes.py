@@ -132,9 +132,8 @@ class WorstDirection:
         with CLOCK.running(seconds_for(self.parts, _SECONDS)):
             worst = first.delta(epsilon)
             for one in others:
-                if (
-                    epsilon > 0.0 or worst.width > 1e-6 * worst.upper
-                ):  # delta(0) is the same in both directions
+                # delta(0) is the same in both directions
+                if epsilon > 0.0 or worst.width > 1e-6 * worst.upper:
                     worst = Bounds.worst(worst, one.delta(epsilon, worst.lower))
         return worst
 
