@@ -22,7 +22,7 @@ v^(beta-2)| <= 2h |beta-2| sup|t|^(beta-3) right of the kink, where u - v = 2h. 
 On the real line phi rises to one peak and falls: phi' = beta y^(beta-1) times (a-1)(1+h/y)^(beta-1) -
 a (1-h/y)^(beta-1), which decreases, for y > h, and phi' > 0 for y < h. So a panel with negligible mass has a
 simple bound: its error is at most 2 (2r) sup f. For the two panels that touch the kink, of length w, it is
-w^2 sup|f'| unless beta is whole; the tail beyond a point Y right of the peak, (4/Z) e^phi(Y) / |phi'(Y)|.
+w^2 sup|f'| unless beta is whole; for the tail beyond a point Y right of the peak, (4/Z) e^phi(Y) / |phi'(Y)|.
 Panels whose bound is not negligible are cut in two. The rounding of every node is added. The test that would
 fail if any of this were wrong: tests/privacy_loss/test_renyi_divergence.py, against mpmath.
 """
