@@ -132,7 +132,7 @@ def test_a_characteristic_function_is_off_by_no_more_than_it_is_charged(first, c
     rng = np.random.default_rng(4)
     loss, share = rng.normal(0.0, 0.02, 60), rng.dirichlet(np.ones(60))
     step = 0.017
-    assert (len(loss) * count > characteristic_functions._MANY) == transformed
+    assert (len(loss) * count > characteristic_functions._LEAST_TRANSFORMED) == transformed
     found = characteristic(share, loss, first, step, count)
     omega = np.longdouble(first) + np.arange(count).astype(np.longdouble) * np.longdouble(step)
     truth = (np.exp(1j * np.multiply.outer(omega, loss)) * share).sum(axis=1)

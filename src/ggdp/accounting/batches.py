@@ -53,26 +53,26 @@ from ggdp.privacy_loss.curves import Curve, curve_of, either_way
 from ggdp.privacy_loss.dominating import Parts, check_covered
 from ggdp.privacy_loss.shift_pair import ShiftPair
 
-_FINENESS = 0.004  # of losses that a curve is known at, relative to their distance from loss 0
-_SHARES = (1.0, 1.6, 2.5)  # thresholds that are tried
-_MOST_COUNTED = 12
-_THRESHOLDS = 20_000
-_MASS_ERROR = 2e-13  # relative, of a tail of the noise
-_NEXT_TO_NONE = 1e-18
-_TERMS = 20_000  # of a binomial tail
-_DEEP = 150.0  # log of one over the probability of noise that is not followed
+_FINENESS = 0.004  # distance of the losses at which a curve is evaluated, over their distance from 0
+_SHARES = (1.0, 1.6, 2.5)  # thresholds tried by `CountStep`, as shares of log(steps)
+_MOST_COUNTED = 12  # counts of `CountStep` from here on are merged
+_CELL_EDGES = 20_000  # edges of the cells of noise
+_MASS_ERROR = 2e-13  # relative error of the probability of a tail of the noise
+_NEGLIGIBLE = 1e-18  # probability of large losses that need no place on a lattice
+_MOST_TERMS = 20_000  # terms of a binomial tail that are added up
+_LOG_LEAST_PROB = 150.0  # noise is followed up to points that it exceeds with probability e^-150
 
 _Choice = tuple[tuple[NoiseStep, ...], tuple[EnclosedStep, ...]]
 
 
 @dataclass(frozen=True)
 class _Batches:
-    """Steps that bound one batched mechanism from above, and those that bound it from below.
+    """Steps that cost no less than a batched mechanism, and steps that cost no more.
 
     Attributes:
-        noisy: the noisy steps above.
-        custom: the others above.
-        below: choices of steps below; None where the steps above are exact.
+        noisy: those of the steps that cost no less which have Generalized Gaussian noise.
+        custom: the others of these.
+        below: several choices of steps that cost no more; None if `noisy` and `custom` cost exactly as much.
         charge: as in `Steps`.
     """
 
@@ -83,7 +83,7 @@ class _Batches:
 
 
 def with_batches(plain: Steps, batched: list[tuple[Batched, int]], adjacency: Adjacency) -> Steps:
-    """The steps of a composition, given those of its other parts."""
+    """The steps of a composition: `plain`, and those of its parts with batches."""
     found = [_batches(step, times, adjacency) for step, times in batched]
     above = replace(
         plain,
@@ -95,7 +95,7 @@ def with_batches(plain: Steps, batched: list[tuple[Batched, int]], adjacency: Ad
 
 
 def _below(plain: Steps, batched: list[_Batches]) -> tuple[Steps, ...]:
-    """One composition for each choice of what bounds the batches from below; none where all are exact."""
+    """Compositions that cost no more, one for each choice of steps; none if the steps above are exact."""
     if all(found.below is None for found in batched):
         return ()
     options = [found.below or ((found.noisy, found.custom),) for found in batched]
@@ -132,7 +132,7 @@ def binomial_tail(count: int, rate: float, most: int) -> float:
         return 0.0
     if rate == 1.0 or most < rate * count:
         return 1.0
-    k = np.arange(most + 1, min(count, most + _TERMS) + 1, dtype=float)
+    k = np.arange(most + 1, min(count, most + _MOST_TERMS) + 1, dtype=float)
     sizes = [gammaln(count + 1.0), gammaln(k + 1.0), gammaln(count - k + 1.0)]
     log_term = sizes[0] - sizes[1] - sizes[2] + k * math.log(rate) + (count - k) * math.log1p(-rate)
     slip = 64.0 * UNIT_ROUNDOFF * (sizes[0] + 1.0 + count * abs(math.log(rate)))  # every term is that good
@@ -200,7 +200,7 @@ class EitherWayStep:
         return self.step.times
 
     def enclosed(self, direction: Adjacency) -> Enclosed:
-        """The discrete pair above, in either direction; none is known below, where this one stands too."""
+        """A discrete pair that dominates in either direction; it also stands for the unknown lower pair."""
         if isinstance(self.step, CellStep):
             above = self.step.enclosed(Adjacency.REMOVE).above
         else:
@@ -211,9 +211,9 @@ class EitherWayStep:
 
 @lru_cache(maxsize=16)
 def _atoms_above(pair: ShiftPair) -> Atoms:
-    """The loss of a pair above a sampled one, from loss 0 on."""
+    """The loss of a discrete pair that dominates a sampled one, at losses of at least 0."""
     scale = math.log1p(pair.rate) / 64.0
-    top = min(pair.supremum, float(pair.loss(np.array(pair.up + _DEEP ** (1.0 / pair.beta)))))
+    top = min(pair.supremum, float(pair.loss(np.array(pair.up + _LOG_LEAST_PROB ** (1.0 / pair.beta)))))
     count = math.asinh(top / scale) / _FINENESS
     loss = scale * np.sinh(np.arange(math.ceil(count)) * _FINENESS)
     return curve_of(pair, np.append(loss[loss < top], top)).above()
@@ -223,10 +223,10 @@ def _single_pair(step: NoiseStep, direction: Adjacency) -> ShiftPair:
     """The one pair that dominates a step.
 
     Raises:
-        NoDominatingPairError: it takes several, or none is known.
+        NoDominatingPairError: several are needed, or none is known.
     """
     found: Parts = ()
-    with contextlib.suppress(NoDominatingPairError):  # which speaks of other releases
+    with contextlib.suppress(NoDominatingPairError):  # a message for batches follows
         found = step.pairs(direction)
     if len(found) != 1 or found[0][1] > 1:
         raise NoDominatingPairError(
@@ -239,7 +239,7 @@ def _single_pair(step: NoiseStep, direction: Adjacency) -> ShiftPair:
 
 
 def _with_replacement(step: FixedSizeSampled, times: int, adjacency: Adjacency) -> _Batches:
-    """The record is drawn K times, K binomial, and moves the value K times as far: docs/batches.md."""
+    """The record is drawn K times, with K binomial, and moves the value K times as far: docs/batches.md."""
     noise = step.mechanism
     if adjacency is Adjacency.REPLACE:
         raise ValueError(
@@ -265,7 +265,8 @@ def _with_replacement(step: FixedSizeSampled, times: int, adjacency: Adjacency) 
         )
     exact = RepeatedStep(pair, step.sample_size, step.population, times)
     ever = -math.expm1(step.sample_size * math.log1p(-1.0 / step.population)) * (1.0 - 1e-12)
-    once = replace(_replacement(noise, ever, times, "FixedSizeSampled"))  # several draws count as one
+    # several draws of the record count as one
+    once = _replacement(noise, ever, times, "FixedSizeSampled")
     return _Batches(custom=(exact,), below=(_choice(exact), _choice(once)))
 
 
@@ -293,23 +294,22 @@ class RepeatedStep:
 
 
 def _cut(atoms: Atoms, raised: bool) -> Atoms:
-    """Losses of next to no weight, made infinite or left out: a lattice need not reach so far."""
-    kept = int((np.cumsum(atoms.mass[::-1])[::-1] > _NEXT_TO_NONE).sum())
+    """The atoms without very rare large losses: these become infinite if `raised`, and are dropped if not."""
+    kept = int((np.cumsum(atoms.mass[::-1])[::-1] > _NEGLIGIBLE).sum())
     beyond = math.fsum(atoms.mass[kept:]) * (1.0 + 1e-12) if raised else 0.0
     return Atoms(atoms.loss[:kept], atoms.mass[:kept], atoms.infinite + beyond)
 
 
 @lru_cache(maxsize=8)
 def _repeated_cells(pair: ShiftPair, draws: int, population: int) -> Cells:
-    """Intervals of the noise as cells: the loss grows with the noise, so that it lies between its values at
-    the two ends."""
+    """Intervals of the noise as cells. The loss rises with the noise, so the ends of an interval bound it."""
     weights = [math.exp(draws * math.log1p(-1.0 / population))]
     while (weights[-1] > 1e-40 or len(weights) < draws / population) and len(weights) <= draws:
         k = len(weights)
         weights.append(weights[-1] * (draws - k + 1) / k / (population - 1.0))
     shifts = pair.up * np.arange(len(weights))
-    reach = _DEEP ** (1.0 / pair.beta)
-    z = np.unique(np.concatenate([np.linspace(-reach, reach + shifts[-1], _THRESHOLDS), shifts]))
+    reach = _LOG_LEAST_PROB ** (1.0 / pair.beta)
+    z = np.unique(np.concatenate([np.linspace(-reach, reach + shifts[-1], _CELL_EDGES), shifts]))
     below, above, ratio = np.zeros(len(z) + 1), np.zeros(len(z) + 1), np.zeros(len(z))
     for weight, shift in zip(weights, shifts, strict=True):
         low, high = _interval_masses(pair.beta, z - shift)
@@ -317,7 +317,7 @@ def _repeated_cells(pair: ShiftPair, draws: int, population: int) -> Cells:
         if shift > 0.0:
             with np.errstate(over="ignore"):
                 ratio += weight * np.expm1(pair.log_odds(z, shift))
-    rare = 1e-38 if len(weights) <= draws else 0.0  # more draws than are followed
+    rare = 1e-38 if len(weights) <= draws else 0.0  # probability of more draws than are considered
     loss = np.log1p(ratio)
     known = np.minimum(loss, 700.0)
     slack = 256.0 * UNIT_ROUNDOFF * (1.0 + np.abs(known))
@@ -328,7 +328,7 @@ def _repeated_cells(pair: ShiftPair, draws: int, population: int) -> Cells:
 
 
 def _interval_masses(beta: float, z: Array) -> tuple[Array, Array]:
-    """Bounds on the masses of unit noise between increasing places, and beyond the outermost two."""
+    """Bounds on the masses of unit noise between increasing points, and beyond the first and the last."""
     beyond, before = survival(beta, z), survival(beta, -z)
     inner = np.where(z[:-1] >= 0.0, beyond[:-1] - beyond[1:], before[1:] - before[:-1])
     size = np.where(z[:-1] >= 0.0, beyond[:-1], before[1:])
@@ -363,7 +363,7 @@ def _only_step(plain: Steps) -> NoiseStep | CellStep:
 
 
 def _one_coordinate(one: NoiseStep | CellStep) -> NoiseStep | CellStep:
-    """A step with one dominating pair that costs no more: a shift in one coordinate is allowed."""
+    """A step with one dominating pair that costs no more: its shift is in one coordinate."""
     if isinstance(one, CellStep) or one.noise.dimension == 1 or one.noise.noise.beta == 2.0:
         return one
     if one.noise.shift is None:
@@ -393,7 +393,7 @@ class AllocatedStep:
     times: int
 
     def enclosed(self, direction: Adjacency) -> Enclosed:
-        """The discrete pairs above and below in one direction; that of a replacement is a removal's."""
+        """The discrete pairs above and below in one direction; a replacement has those of a removal."""
         if isinstance(self.one, NoiseStep):
             curve = _allocated_noise(_single_pair(self.one, Adjacency.REMOVE), self.steps)
         else:
@@ -421,18 +421,18 @@ def _allocated_cells(one: CellStep, steps: int) -> Curve:
 
 @dataclass(frozen=True)
 class CountStep:
-    """The number of `steps` noisy numbers that exceed a threshold; its cost bounds theirs from below.
+    """How many of `steps` noisy numbers exceed a threshold; as post-processing, it costs no more than these.
 
-    `used` of them, chosen at random, hold the record. On the other data set they hold none (`kept` = 0), or
-    an empty one in a place that all others would push the other way (`kept` = 1): the shifts are then two and
-    one units where the record is, and none elsewhere.
+    `used` of the numbers, chosen at random, contain the record. With `kept` = 0 these are moved by one unit
+    on the dataset with the record, and not on the other. With `kept` = 1 the other has an empty record in its
+    place, and other records move theirs by one unit the other way: two units with the record, one without.
 
     Attributes:
         one: one release.
         steps: how many there are.
-        used: how many of them hold the record.
-        kept: 1 where an empty record also shows, else 0.
-        share: of the logarithm of the number of steps; says where the threshold lies.
+        used: how many of them contain the record.
+        kept: 1 if an empty place also moves the number, else 0.
+        share: sets the threshold, as a share of the logarithm of the number of steps.
         times: how often all this happens.
     """
 
@@ -444,7 +444,7 @@ class CountStep:
     times: int
 
     def enclosed(self, direction: Adjacency) -> Enclosed:
-        """The law of the count, above and below itself."""
+        """The law of the count, which is both its upper and its lower pair."""
         low, middle, high = self._chances()
         rest = binomial(self.steps - self.used, low)
         with_record = np.convolve(binomial(self.used, high), rest)
@@ -453,12 +453,13 @@ class CountStep:
         merged = [np.append(law[:most], law[most:].sum()) for law in (with_record, without)]
         if direction is Adjacency.ADD:
             merged.reverse()
-        error = 1e-10 + 64.0 * UNIT_ROUNDOFF * float(gammaln(self.steps + 2.0))  # of a binomial probability
+        # relative error of a binomial probability
+        error = 1e-10 + 64.0 * UNIT_ROUNDOFF * float(gammaln(self.steps + 2.0))
         atoms = vector_cells(merged[0], merged[1], error).below()
         return Enclosed(atoms, atoms, self.times)
 
     def _chances(self) -> tuple[float, float, float]:
-        """Chances that a release exceeds the threshold without the record, with one unit, and with two."""
+        """Probabilities that a release exceeds the threshold, with a shift of none, one and two units."""
         if isinstance(self.one, CellStep):
             cells = self.one.enclosed(Adjacency.REMOVE).below
             order = np.cumsum((cells.mass * np.exp(-cells.loss))[::-1])[::-1]

@@ -14,9 +14,9 @@ class ErrorLedger:
     """Bounds on the numerical errors of an answer by their source, relative to delta at the answer.
 
     Attributes:
-        truncation: the part of an integral or of a loss distribution left out.
-        aliasing: images of the curve that a discrete transform adds.
-        quadrature: integrals of one release replaced by sums.
+        truncation: the part of an integral or of a loss distribution that is not computed.
+        aliasing: shifted copies of the curve, which a sum in place of an integral adds.
+        quadrature: integrals over the noise of one release that are replaced by sums.
         roundoff: floating-point arithmetic.
         discretization: losses moved to the points of a lattice.
     """
@@ -70,11 +70,18 @@ class Bounds:
         return 0.0 if self.lower == self.upper else self.upper - self.lower
 
     @staticmethod
+    def clipped(
+        lower: float, estimate: float, upper: float, method: str, ledger: ErrorLedger | None = None
+    ) -> "Bounds":
+        """The bounds with an estimate that is moved to the nearer end if it lies outside of them."""
+        return Bounds(lower, min(max(estimate, lower), upper), upper, method, ledger or ErrorLedger())
+
+    @staticmethod
     def intersection(one: "Bounds", other: "Bounds") -> "Bounds":
         """The bounds that hold if two certified answers to the same question both hold."""
         head = one if one.width <= other.width else other
         lower, upper = max(one.lower, other.lower), min(one.upper, other.upper)
-        return Bounds(lower, min(max(head.estimate, lower), upper), upper, head.method, head.ledger)
+        return Bounds.clipped(lower, head.estimate, upper, head.method, head.ledger)
 
     @staticmethod
     def worst(one: "Bounds", other: "Bounds") -> "Bounds":

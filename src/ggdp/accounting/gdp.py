@@ -3,8 +3,8 @@
 
 A mechanism is mu-GDP if its trade-off function is nowhere below that of telling N(0, 1) from N(mu, 1), which
 is so exactly if delta(epsilon) <= delta_mu(epsilon) for every epsilon >= 0 (Dong, Roth, Su 2022). Both sides
-are convex functions of a = e^epsilon. Between two places where delta was asked it lies below its chord, and
-delta_mu above its tangents, so that two comparisons of lines prove the inequality for all a in between.
+are convex functions of a = e^epsilon. Between two points at which delta was computed, delta is below its
+chord and delta_mu is above its tangents. So it is enough to compare two lines at both ends of the interval.
 docs/risk.md has the proofs of these bounds, and of those of the regret.
 """
 
@@ -24,14 +24,14 @@ from ggdp.search import geometric, halve
 
 _ROUNDING = 16.0 * UNIT_ROUNDOFF
 _SLOPE = 1e-8  # relative error allowed to the slope of a line, and to a distance; both have less than 1e-12
-_LEAST_GAP = 1e-12  # between two epsilons
-_MU_TOLERANCE = 1e-7  # relative
+_LEAST_GAP = 1e-12  # smallest distance of two epsilons
+_MU_TOLERANCE = 1e-7  # relative width of mu that is narrow enough
 _REGRET_TOLERANCE = 1e-7
-_MU_QUESTIONS = 1500  # where delta is known to about six digits
-_MU_WIDE_QUESTIONS = 30  # where it is not, and more questions would not help
+_MU_QUESTIONS = 1500  # most values of delta that are computed, if they have about six digits,
+_MU_WIDE_QUESTIONS = 30  # and if they have fewer, when more values would not help
 _MU_FIRST = 17
-_MU_SECONDS = 5.0  # after which no more is asked; the bounds are then wider
-_SHARP = 3e-6  # relative width of delta that tells the two apart
+_MU_SECONDS = 5.0  # time after which no further delta is computed; the bounds are then wider
+_SHARP = 3e-6  # relative width of a delta that has about six digits
 _MOST_MU = 1e3
 _LEAST_MU = 1e-12
 _NEARLY_ONE = 1e-13
@@ -75,7 +75,7 @@ def of_shift(mu: float) -> GaussianPrivacy:
 
 
 def gaussian_privacy(delta: _Delta, last: float, least_delta: float) -> GaussianPrivacy:
-    """mu and regret from bounds of delta on a grid of epsilons in [0, last], which is refined where it binds.
+    """mu and regret from bounds of delta on a grid of epsilons in [0, last], refined where this matters.
 
     delta(last) <= least_delta is certified already. docs/risk.md, "Gaussian differential privacy", proves
     both bounds of mu and of the regret.
@@ -93,7 +93,7 @@ def gaussian_privacy(delta: _Delta, last: float, least_delta: float) -> Gaussian
 
 
 class _Grid:
-    """Bounds of delta at rising epsilons from 0 to the last of interest."""
+    """Bounds of delta at increasing epsilons, from 0 to the last one that matters."""
 
     def __init__(self, delta: _Delta, last: float, least_delta: float) -> None:
         self._ask, self._least_delta, self._begun = delta, least_delta, time.thread_time()
@@ -110,7 +110,7 @@ class _Grid:
         self._high[-1] = min(self._high[-1], max(least_delta, self._low[-1]))
 
     def least_shift(self) -> float:
-        """A shift that is certainly no larger than the smallest one that covers delta."""
+        """A lower bound of the smallest shift that covers delta, which means that delta <= delta_mu."""
         matter = self._low > self._least_delta
         epsilons, low = self._epsilons[matter], self._low[matter]
 
@@ -125,7 +125,7 @@ class _Grid:
         return halve(falls_short, _LEAST_MU, _MOST_MU, middle=geometric, relative=1e-12)[0]
 
     def covering_shift(self, lower: float) -> float:
-        """The smallest shift found that certainly covers delta between the places too."""
+        """The smallest shift found that certainly covers delta, between the points of the grid too."""
         if self.covers(lower):
             return lower
         high = max(lower, _LEAST_MU)
@@ -142,7 +142,7 @@ class _Grid:
         return not np.any(self._uncovered(shift))
 
     def _uncovered(self, shift: float) -> Mask:
-        """Whether the chord of delta between neighbours is not certain to lie below a tangent of delta_mu.
+        """For each interval, whether the chord of delta may lie above a tangent of delta_mu.
 
         The tangent touches at the middle. Where delta is at most `least_delta` nothing needs to be shown.
         """
@@ -162,7 +162,7 @@ class _Grid:
         return np.asarray(above & (self._high[:-1] > self._least_delta))
 
     def refine(self, shift: float) -> bool:
-        """Ask in the middle of intervals where the shift is not shown to be enough; False if that is over."""
+        """Compute delta in the middle of intervals that the shift may not cover; False if nothing is left."""
         return self._halve_intervals(self._uncovered(shift))
 
     def _halve_intervals(self, chosen: Mask) -> bool:
@@ -198,7 +198,7 @@ class _Grid:
         return Bounds(lower, lower, upper, "profile")
 
     def _overstated(self, shift: float) -> tuple[float, Array, float]:
-        """A lower bound of the regret, an upper one for each interval, and one beyond the last place."""
+        """A lower bound of the regret, an upper one for each interval, and one beyond the last point."""
         stick = _gaussian(shift, self._epsilons)
         a = np.exp(self._epsilons)
         width = a[:-1] * np.expm1(np.diff(self._epsilons))

@@ -21,9 +21,9 @@ LossSampler = Callable[[int, np.random.Generator], Array]
 
 _CHUNK = 1 << 20
 _PILOT = 1 << 16
-_MESH = 1.0 / 256.0  # of a standard deviation
+_MESH = 1.0 / 256.0  # width of a bin, in standard deviations
 _MOST_BINS = 1 << 22
-_LONG = 10_000_000  # samples from which a bar is worth showing
+_LEAST_WITH_BAR = 10_000_000  # samples from which on a progress bar is shown
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class LossHistogram:
 
 
 def pilot_grid(sampler: LossSampler, rng: np.random.Generator) -> tuple[float, float]:
-    """(mesh, half width) from a small sample that is used for nothing else."""
+    """(mesh, half width) of the histogram, from a small sample that is used for nothing else."""
     losses = draw(sampler, _PILOT, rng)
     finite = losses[np.isfinite(losses)]
     spread = float(finite.std()) if len(finite) else 0.0
@@ -92,7 +92,7 @@ def histogram(
     counts = np.zeros(2 * radius + 1, dtype=np.int64)
     above = below = drawn = 0
     residuals = 0.0
-    shown = progress if progress is not None else sys.stderr.isatty() and num_samples >= _LONG
+    shown = progress if progress is not None else sys.stderr.isatty() and num_samples >= _LEAST_WITH_BAR
     with _bar(shown, num_samples) as advance:
         tasks = zip(sizes, rng.spawn(len(sizes)), strict=True)
         for chunk in _in_order(
@@ -126,7 +126,7 @@ def _in_order(
     tasks: Iterator[tuple[int, np.random.Generator]],
     workers: int,
 ) -> Iterator[LossHistogram]:
-    """Results in the order of the tasks, at most two per worker waiting; an interrupt stops the supply."""
+    """Results in the order of the tasks, with at most two waiting per worker; an interrupt ends them."""
     from concurrent.futures import ThreadPoolExecutor  # here, as importing it costs every user of the package
 
     waiting: deque[Future[LossHistogram]] = deque()

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Monte Carlo: epsilon and delta of a composition whose loss can only be sampled. Never a guarantee.
+"""Monte Carlo: estimates of epsilon and delta of a composition whose loss can only be sampled. No guarantee.
 
-The empirical law of n losses, rounded to a grid of spacing h and moved by the mean residual mu, is composed
-`times` times, and delta(eps) = E[(1 - e^(eps - S))_+] read off. Writing k for `times` and p for the
-probability of a loss beyond the histogram's b bins, the composed truth Y and the composed estimate Y'
+The law of n sampled losses, rounded to a grid of spacing h and moved by the mean rounding error mu, is
+composed `times` times, and delta(eps) = E[(1 - e^(eps - S))_+] is computed. Writing k for `times` and p for
+the probability of a loss beyond the histogram's b bins, the composed truth Y and the composed estimate Y'
 satisfy |Y - Y'| <= tau with probability 1 - eta under a coupling, so that delta'(eps + tau) - eta <=
 delta(eps) <= delta'(eps - tau) + eta, where
 
-    eta = k p + 2 e^(-2 s^2 / (k h^2)) + k (t / 2 + sqrt(b / n) / 2),        tau = s + k r,
+    eta = k p + 2 e^(-2 s^2 / (k h^2)) + k (t / 2 + sqrt(b / n) / 2),        tau = s + k r.
 
-but for samples of probability e^(-n t^2 / 2) + 2 e^(-2 n r^2 / h^2) + (that of p's own bound). Derived in
-docs/monte-carlo.md, with what it changes in the algorithm as published. The term k sqrt(b / n) makes
-it vacuous at most sizes that anyone can draw; the standard error is the useful number.
+This fails for samples of probability at most e^(-n t^2 / 2) + 2 e^(-2 n r^2 / h^2), and where the bound on p
+fails. docs/monte-carlo.md has the proof, and what it changes in the algorithm as published. Because of the
+term k sqrt(b / n), eta exceeds 1 for most numbers of samples that can be drawn; the standard error is the
+useful number.
 """
 
 import math
@@ -30,12 +31,12 @@ from ggdp.search import arithmetic, geometric, halve
 FAILURE_PROB = 1e-6
 _METHOD = "sampled losses"
 _MOST_POINTS = 2**23
-_WINDOW = 14.0  # in tilted standard deviations, to either side
+_WINDOW = 14.0  # half width of the window of a sum, in tilted standard deviations
 
 
 @dataclass(frozen=True)
 class ComposedLosses:
-    """The law of a sum of losses on a grid: its delta at any epsilon, by sums of masses from the right.
+    """The law of a sum of losses on a grid, and its delta at any epsilon.
 
     Masses are in units of e^base.
     """
@@ -65,7 +66,7 @@ class ComposedLosses:
 class EmpiricalLaw:
     """The law of counted losses, each moved by the mean residual, and of sums of `times` of them.
 
-    Losses beyond the histogram are infinite ones: never sampled again by a lucky draw, always charged.
+    Losses beyond the histogram count as infinite.
     """
 
     counted: LossHistogram
@@ -79,7 +80,7 @@ class EmpiricalLaw:
 
     @cached_property
     def mass(self) -> Array:
-        """Their share of all samples; what lies beyond is missing."""
+        """Their shares of all samples; losses beyond the histogram are not among them."""
         return np.asarray(self.counted.counts / self.counted.num_samples, dtype=np.float64)
 
     @cached_property
@@ -95,7 +96,7 @@ class EmpiricalLaw:
 
     @property
     def infinite(self) -> float:
-        """Chance that any of the losses is beyond the histogram."""
+        """Probability that any of the losses is beyond the histogram."""
         return -math.expm1(self.times * math.log1p(-self.beyond)) if self.beyond < 1.0 else 1.0
 
     def delta(self, epsilon: float) -> float:
@@ -107,7 +108,7 @@ class EmpiricalLaw:
         )
 
     def epsilon(self, delta: float) -> float:
-        """The estimate at one delta: halving on a curve, composed anew around what it finds."""
+        """The estimate at one delta: found by halving on a curve, which is then composed anew around it."""
         target = delta - self.infinite
         low, high = 0.0, max(self.times * self.largest, 0.0)
         tilt = self._tilt_for_delta(math.log(target)) if self.times > 1 else 0.0
@@ -225,10 +226,10 @@ class MonteCarloEstimate(Estimate):
     """An epsilon or a delta from sampled losses.
 
     Attributes:
-        eta: of the theorem: what delta may be off by.
-        tau: of the theorem: what epsilon may be off by.
-        failure_prob: of drawing samples for which the theorem does not speak.
-        printed_eta: eta as published, at least: its two tail probabilities are taken as zero.
+        eta: the error of delta, by the theorem of the module docstring.
+        tau: the error of epsilon, by the same theorem.
+        failure_prob: the probability of drawing samples for which the theorem fails.
+        printed_eta: a lower bound of eta as published; its two tail probabilities are taken as zero.
         printed_tau: tau as published.
         num_samples: how many losses were drawn.
         mesh: spacing of the histogram.

@@ -92,12 +92,13 @@ class PrivacyProfile:
         if self._pure is not None and epsilon >= self._pure:
             return Bounds(0.0, 0.0, 0.0, "pure")
         found = self._cost.delta(epsilon)
-        if epsilon > MOST_EPSILON and found.upper > LEAST_DELTA:  # it is no larger than nearer by
+        if epsilon > MOST_EPSILON and found.upper > LEAST_DELTA:  # delta at a smaller epsilon bounds it too
             most = self._cost.delta(MOST_EPSILON).upper
             ends = min(found.lower, most), min(found.estimate, most), min(found.upper, most)
             found = replace(found, lower=ends[0], estimate=ends[1], upper=ends[2])
         nearer = epsilon
-        while found.lower == 0.0 and found.upper == 1.0 and nearer > 1.0:  # nothing is known so far out
+        # nothing is certified at so large an epsilon
+        while found.lower == 0.0 and found.upper == 1.0 and nearer > 1.0:
             nearer *= 0.5
             upper = self._cost.delta(nearer).upper
             found = replace(found, estimate=min(found.estimate, upper), upper=upper)
@@ -126,9 +127,10 @@ class PrivacyProfile:
         return min(nearest, math.nextafter(nearest, 0.0)) if nearest > self._pure else nearest, nearest
 
     def epsilon_above(self, *, delta: float) -> float:
-        """The upper end of `epsilon` alone, at a delta of [0, 1); infinite where none is certified.
+        """The upper bound of `epsilon` alone, at a delta in [0, 1); infinite if none is certified.
 
-        It is cheaper where other steps bound the mechanism from below, as for shuffled batches.
+        It is faster than `epsilon` for mechanisms whose lower bound is computed separately, such as shuffled
+        batches.
         """
         if delta == 0.0:
             return self.largest_loss()[1]
@@ -139,14 +141,16 @@ class PrivacyProfile:
             return math.inf
 
     def exchanged(self) -> "PrivacyProfile":
-        """The profile with the two laws exchanged: ADD for REMOVE and the reverse; others are their own."""
+        """The profile with P and Q exchanged: ADD for REMOVE and the reverse; others stay the same."""
         other = {Adjacency.REMOVE: Adjacency.ADD, Adjacency.ADD: Adjacency.REMOVE}
         first, *more = self._steps.directions
         return self if more or first not in other else PrivacyProfile(self._mechanism, other[first])
 
     def gaussian_shift(self) -> float | None:
-        """By how many standard deviations the noise is moved, of Gaussian releases without sampling; None for
-        any other mechanism."""
+        """The shift in standard deviations of the one Gaussian release that costs as much.
+
+        None for any mechanism but Gaussian releases without sampling.
+        """
         if self._steps.custom or self._steps.below or self._steps.charge or not self._steps.have_worst_shifts:
             return None
         shifts = set()
@@ -167,7 +171,7 @@ class PrivacyProfile:
         return Bounds(lower, upper, upper, "largest loss")
 
     def epsilon_or_infinity(self, *, delta: float) -> Bounds:
-        """Epsilon at every delta in [0, 1], infinite where no epsilon is large enough or none is computed.
+        """Epsilon at every delta in [0, 1]; infinite if no epsilon is large enough or none can be computed.
 
         >>> from ggdp import AdditiveNoise, Gaussian, Laplace
         >>> account(AdditiveNoise(Gaussian(std=1.0))).epsilon_or_infinity(delta=0.0).upper

@@ -19,8 +19,8 @@ off D:
 | how often the best guess is right if the positive has the prior p | 1 - p + p D((1 - p)/p) |
 | smallest mu of Gaussian differential privacy | the least mu whose D is nowhere below this one |
 
-Every a gives an upper bound of t(r). The lower bound needs all a at once: between two places where D was
-asked, a convex function lies above the lines that continue its chords from outside. docs/risk.md has the
+Every a gives an upper bound of t(r). The lower bound needs all a at once: between two places at which D was
+computed, a convex function is above the prolonged chords of the neighbouring intervals. docs/risk.md has the
 proofs, and says what "neighbouring" and "positive" mean for each adjacency.
 """
 
@@ -39,15 +39,16 @@ from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
 from ggdp.mechanisms import Adjacency, Mechanism
 from ggdp.numerics import UNIT_ROUNDOFF, Array
 
-_ROUNDING = 16.0 * UNIT_ROUNDOFF  # relative, of a sum of two positive terms and of the exponential in one
+# relative rounding error of a sum of two positive terms, one with an exponential
+_ROUNDING = 16.0 * UNIT_ROUNDOFF
 _SLOPE = 1e-12  # relative error allowed to the slope of a line, and to a distance; both have less than 1e-14
-_LEAST_GAP = 1e-12  # between two log a
-_MOST_LOG = 700.0  # exp of 710 is no double any more
+_LEAST_GAP = 1e-12  # smallest distance of two log a
+_MOST_LOG = 700.0  # e^710 exceeds the range of doubles
 _CHORDS = (1, 2, 4, 8, 16)  # how many places apart the ends of a chord are
-_TOLERANCE = 5e-8  # relative width of a true positive rate at which no further place is asked
-_LEAST_RATE = 1e-18  # true positive rates below this are told apart by their absolute size
-_NEAR = 0.1  # difference of two log a
-_MOST_QUESTIONS = 80  # about one false positive rate
+_TOLERANCE = 5e-8  # relative width of a true positive rate that is narrow enough
+_LEAST_RATE = 1e-18  # below this rate the width is compared with the least rate, and not with the rate itself
+_NEAR = 0.1  # distance of two neighbouring log a below which D is well known between them
+_MOST_QUESTIONS = 80  # computed values of D for one false positive rate
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ class Risk:
         self._ask(0.0)
         largest = max(side.largest_loss()[1] for side in (self._forward, self._backward))
         if _LEAST_GAP < largest < _MOST_LOG:
-            self._ask(largest)  # where D vanishes, or nearly so, there is a corner
+            self._ask(largest)  # D has a corner where it becomes 0, or nearly so
             self._ask(-largest)
 
     def trade_off(self, *, false_positive_rate: float) -> Bounds:
@@ -114,7 +115,7 @@ class Risk:
         found = self._true_positive_rate(false_positive_rate, tolerance)
         lower = max(math.nextafter(1.0 - found.upper, -1.0), 0.0) if found.upper < 1.0 else 0.0
         upper = min(math.nextafter(1.0 - found.lower, 2.0), 1.0) if found.lower < 1.0 else 0.0
-        return Bounds(lower, min(max(1.0 - found.estimate, lower), upper), upper, found.method)
+        return Bounds.clipped(lower, 1.0 - found.estimate, upper, found.method)
 
     def true_positive_rate(self, *, false_positive_rate: float) -> Bounds:
         """The largest true positive rate of any attacker with this false positive rate.
@@ -135,7 +136,7 @@ class Risk:
                 break
         lower = min(max(found.lower, rate), 1.0)
         upper = min(max(found.upper, lower), 1.0)
-        return Bounds(lower, min(max(found.estimate, lower), upper), upper, found.method)
+        return Bounds.clipped(lower, found.estimate, upper, found.method)
 
     def trade_off_curve(
         self, false_positive_rates: Sequence[float], *, tolerance: float = _TOLERANCE
@@ -176,7 +177,7 @@ class Risk:
             return min(prior * true_positives / (prior * true_positives + wrong) * (1.0 + rounding), 1.0)
 
         lower, upper = share(found.lower, -_ROUNDING), share(found.upper, _ROUNDING)
-        return Bounds(lower, min(max(share(found.estimate, 0.0), lower), upper), upper, found.method)
+        return Bounds.clipped(lower, share(found.estimate, 0.0), upper, found.method)
 
     def bayes_accuracy(self, *, prior: float) -> Bounds:
         """How often the best guess is right, if the positive has this prior.
@@ -193,7 +194,7 @@ class Risk:
         least = prior if prior >= 0.5 else math.nextafter(1.0 - prior, 0.0)  # the difference rounds
         lower = min(max(1.0 - prior + prior * low - slack, least), 1.0)
         upper = min(max(1.0 - prior + prior * high + slack, lower), 1.0)
-        return Bounds(lower, min(max(1.0 - prior + prior * value, lower), upper), upper, method)
+        return Bounds.clipped(lower, 1.0 - prior + prior * value, upper, method)
 
     def attack_success(self, *, false_positive_rate: float = 0.01, prior: float = 0.5) -> AttackSuccess:
         """All numbers of a membership attack at one false positive rate and one prior."""
@@ -233,12 +234,12 @@ class Risk:
     # --- what is known of D
 
     def _delta(self, epsilon: float) -> tuple[float, float]:
-        """Bounds of delta at epsilon, the worse of both orders of the two laws."""
+        """Bounds of delta at epsilon; of (P, Q) and (Q, P) the larger one."""
         bounds = [self._delta_of(side, epsilon) for side in dict.fromkeys((self._forward, self._backward))]
         return max(one.lower for one in bounds), max(one.upper for one in bounds)
 
     def _delta_of(self, side: PrivacyProfile, epsilon: float) -> Bounds:
-        """Delta of one order of the two laws, asked once; no bound where none is certified."""
+        """Bounds of delta of (P, Q) or of (Q, P), computed once; [0, 1] if nothing is certified."""
         if (known := self._known.get((side, epsilon))) is None:
             try:
                 known = side.delta(epsilon=epsilon)
@@ -258,7 +259,7 @@ class Risk:
         return max(low - _ROUNDING, 0.0), value, min(high + _ROUNDING, 1.0), found.method
 
     def _ask(self, place: float) -> bool:
-        """Learn D at a = exp(place), unless that is too close to where it is known; say which."""
+        """Compute D at a = exp(place), unless it is known very close by; returns whether it was computed."""
         if not abs(place) <= _MOST_LOG or self._points.distance(place) < _LEAST_GAP:
             return False
         self._points.add(place, *self._at(place))
@@ -267,11 +268,11 @@ class Risk:
 
 @dataclass(frozen=True)
 class _Least:
-    """What is known of the least of D(a) + a r: its bounds, and where to ask next.
+    """Bounds of the least of D(a) + a r over a, and where to compute D next.
 
     Attributes:
-        unknown: the width of D itself beside the place, if that lies between two near ones: the bounds cannot
-            become much closer than that.
+        unknown: the width of D beside `place`, if D is known at two points close to it: the bounds cannot
+            become much narrower than that.
         place: the log a where the lower bound is smallest.
         method: of the answer that gave the upper bound.
     """
@@ -340,7 +341,7 @@ class _ConvexPoints:
         width = self._distances(1)
         falls, rises = np.minimum(self._after[:-1] + rate, 0.0), np.maximum(self._before[1:] + rate, 0.0)
         steep = np.maximum(rises - falls, 1e-300)
-        with np.errstate(over="ignore"):  # where neither line falls
+        with np.errstate(over="ignore"):  # if neither line falls
             step = np.clip((low[:-1] - low[1:] + rises * width) / steep, 0.0, width)
         left = low[:-1] + falls * step - _SLOPE * steep * width
         right = low[1:] - rises * (width - step) - _SLOPE * steep * width
@@ -351,7 +352,7 @@ class _ConvexPoints:
         beyond = float(low[-1] - a[-1] * rate) / (rate - fall) if rate > fall else 0.0
         beyond = max(beyond, 0.0)
         end = min(float(low[-1]) + fall * beyond, (float(a[-1]) + beyond) * rate) * (1.0 - _SLOPE)
-        if rate <= fall:  # both are 0: from here on D stays what it is
+        if rate <= fall:  # both are 0: D is constant from here on
             end = float(low[-1])
         worst = int(np.argmin(bound)) if len(bound) else 0
         unknown = 0.0
@@ -366,7 +367,7 @@ class _ConvexPoints:
         return _Least(min(smallest, upper), estimate, upper, unknown, place, self._methods[best])
 
     def _beside(self, place: int, step: float) -> float:
-        """log(a + step) after a place, kept off the places on both sides: every question tells something."""
+        """log(a + step) after a place, not too close to the places on both sides, where D is known."""
         left = float(self._log[place])
         if place == 0:
             log = math.log(step) if step > 0.0 else -math.inf

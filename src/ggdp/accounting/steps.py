@@ -7,7 +7,7 @@ Which datasets are neighbours is resolved here and nowhere else:
   at the end: composing the worse of the two at every step is not valid in general (Lebeda, Regehr, Kamath,
   Steinke 2024).
 - REPLACE of a record that always takes part moves a query twice as far as removing it does, so the step's
-  sensitivity is doubled. A known shift is what it is, for whichever neighbours are meant.
+  sensitivity is doubled. A known shift is taken as it is given: the user has named it for these neighbours.
 - REPLACE of a sampled record compares the two laws with one record and with the other; the pair
   `ShiftPair(up=m, down=-m)` dominates (docs/adjacency.md).
 - A custom release is asked for the two laws of a replacement, and is then a step without sampling.
@@ -66,7 +66,7 @@ class NoiseStep:
     rate: float
     times: int
     seen: Adjacency | None = None
-    """The direction it is seen from, whichever is asked for."""
+    """A direction that is fixed for this step; the direction that is asked for is then ignored."""
 
     @property
     def worst_shift(self) -> WorstShift | None:
@@ -86,7 +86,7 @@ class NoiseStep:
 
 
 def no_single_shift(step: NoiseStep) -> NoDominatingPairError:
-    """The refusal of a vector of which no shift is known to be the worst, where one is needed."""
+    """The error for a vector whose worst shift is not known, where one is needed."""
     return NoDominatingPairError(
         f"no single shift is known to be the worst for norm={step.noise.norm} and "
         f"dimension={step.noise.dimension}{' under Poisson sampling' if step.rate < 1.0 else ''} "
@@ -103,11 +103,12 @@ class CellStep:
     rate: float
     times: int
     seen: Adjacency | None = None
-    """The direction it is seen from, whichever is asked for."""
+    """A direction that is fixed for this step; the direction that is asked for is then ignored."""
 
     def enclosed(self, direction: Adjacency, *, sketched: bool = False) -> Enclosed:
-        """The discrete pairs above and below the release in one direction; `sketched` ones are cheap where
-        that is possible, and prove nothing.
+        """The discrete pairs above and below the release in one direction.
+
+        With `sketched` they are approximate, which may be much faster, and prove nothing.
         """
         direction = self.seen or direction
         if isinstance(self.release, LossCdf) and (direction is not Adjacency.REMOVE or self.rate < 1.0):
@@ -135,13 +136,13 @@ class EnclosedStep(Protocol):
 
 @dataclass(frozen=True)
 class Steps:
-    """A mechanism whose neighbours are resolved: steps, and the directions an adversary may look from.
+    """A mechanism as steps, for a given adjacency.
 
     Attributes:
         noisy: steps with Generalized Gaussian noise.
         custom: steps known by discrete pairs around them.
-        directions: those an adversary may look from.
-        below: where the steps only bound the mechanism from above, others that bound it from below.
+        directions: which of REMOVE, ADD and REPLACE are computed; the largest cost counts.
+        below: other steps that cost no more than the mechanism, if these here may cost more than it does.
         charge: the probability, on either of two neighbours, that the mechanism does not do what the steps
             say; it adds (1 + e^epsilon) times itself to delta.
     """
@@ -161,7 +162,7 @@ class Steps:
         """The pairs of all steps that are not custom, one composition for each direction that differs.
 
         Raises:
-            NoDominatingPairError: of a step none are known.
+            NoDominatingPairError: none are known for some step.
         """
         return list(dict.fromkeys(self.pairs_in(direction) for direction in self.directions))
 
@@ -178,11 +179,10 @@ class Steps:
         return replace(self, noisy=tuple(replace(step, noise=change(step)) for step in self.noisy))
 
     def pure_epsilon(self) -> Fraction | None:
-        """The epsilon of unsampled Laplace releases of numbers at delta = 0, exactly; None for any other
-        mechanism.
+        """The exact epsilon at delta = 0 of unsampled Laplace releases of numbers; None for other mechanisms.
 
-        Such releases are private at the sum of sensitivity / scale to the last bit: one unit in the last
-        place below, delta is positive. Doubles are rational numbers, so the sum is one of fractions.
+        It is the sum of sensitivity / scale. Doubles are rational numbers, so the sum is computed with
+        fractions. For a smaller epsilon delta is positive.
         """
         total = Fraction(0)
         for step in self.noisy:
@@ -243,14 +243,14 @@ def steps_of(mechanism: Mechanism | Vote, adjacency: Adjacency | None = None) ->
 
 
 def resolved(release: AdditiveNoise, rate: float, adjacency: Adjacency) -> AdditiveNoise:
-    """The release with the sensitivity that the neighbours make."""
+    """The release with the sensitivity that belongs to the adjacency: doubled for an unsampled REPLACE."""
     if adjacency is not Adjacency.REPLACE or rate < 1.0 or release.shift is not None:
         return release
     return replace(release, sensitivity=2.0 * release.sensitivity)
 
 
 def resolved_cells(release: CustomMechanism, rate: float, times: int, adjacency: Adjacency) -> CellStep:
-    """A custom release as a step between the laws that the neighbours make."""
+    """A custom release as a step whose two laws belong to the adjacency."""
     if adjacency is not Adjacency.REPLACE:
         return CellStep(release, rate, times)
     if not isinstance(release, Replaceable):

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Costs whose two ends come from different steps, or that are known but for an event of small probability.
+"""Costs whose upper and lower bound come from different steps, or that allow for an unlikely event.
 
-Differs. Suppose that a mechanism does what its steps say but for an event of probability at most c, on either
-of two neighbours. For any set S of outcomes, with P, Q the laws of the steps and P', Q' those of the
-mechanism, P'(S) <= P(S) + c <= e^eps Q(S) + delta + c <= e^eps Q'(S) + delta + (1 + e^eps) c. So its delta
-at epsilon is at most that of the steps plus (1 + e^eps) c, and, the other way round, at least theirs minus as
-much. Since delta never rises with epsilon, the sum at any smaller epsilon bounds it too.
+The unlikely event. Suppose that a mechanism does what its steps say, except with a probability of at most c
+on either of two neighbouring datasets. Let P, Q be the laws of the steps and P', Q' those of the mechanism.
+For any set S of outcomes, P'(S) <= P(S) + c <= e^eps Q(S) + delta + c <= e^eps Q'(S) + delta + (1 + e^eps) c.
+So the mechanism's delta at eps is at most that of the steps plus (1 + e^eps) c. By the same argument with the
+roles exchanged, it is at least that of the steps minus (1 + e^eps) c. Since delta does not rise with epsilon,
+the sum at any smaller epsilon is an upper bound too. The number c is called the *charge*.
 """
 
 import contextlib
@@ -22,11 +23,11 @@ from ggdp.errors import CannotCertifyError, EpsilonTooLargeError, NoDominatingPa
 from ggdp.search import arithmetic, halve
 
 _TURNS = 60
-_HALVINGS = 20  # of the epsilons at which delta and charge are compared
+_HALVINGS = 20  # steps of the search for the epsilon at which charge and delta are equal
 
 
 def whole_cost(steps: Steps) -> Cost:
-    """The cost of some steps, with all that bounds it from below and all that is charged."""
+    """The cost of some steps, with their `below` and `charge`."""
     cost = cost_of(replace(steps, below=(), charge=0.0))
     if steps.below:
         cost = BetweenCost(cost, _costs_below(steps))
@@ -34,7 +35,7 @@ def whole_cost(steps: Steps) -> Cost:
 
 
 def _costs_below(steps: Steps) -> list[Cost]:
-    """Of all that bounds from below what has a cost: of a vector without a known worst shift nothing has."""
+    """The costs of those steps below that can be computed; some need a worst shift that is not known."""
     found = []
     for below in steps.below:
         with contextlib.suppress(NoDominatingPairError):
@@ -73,7 +74,7 @@ class BetweenCost:
 
 
 def _joined(above: Bounds, lower: float) -> Bounds:
-    upper = max(above.upper, lower)  # they may meet, to within rounding
+    upper = max(above.upper, lower)  # rounding may bring the lower bound above the upper one
     return Bounds(lower, upper, upper, above.method, above.ledger)
 
 
@@ -91,20 +92,21 @@ class ChargedCost:
         """Certified epsilon at log delta.
 
         Raises:
-            EpsilonTooLargeError: what is charged leaves no room for any.
+            EpsilonTooLargeError: the charge exceeds delta at every epsilon.
         """
         target, guess = math.exp(log_delta), 0.0
         for turn in range(_TURNS):
-            left = (target - self._charged(guess)) * (1.0 - 1e-14)  # never the target itself
+            # less than the target, in spite of rounding
+            left = (target - self._charged(guess)) * (1.0 - 1e-14)
             if left <= 0.0:
                 break
             found = self.steps.epsilon(math.log(left))
-            if self._charged(found.upper) <= target - left:  # all that is charged is left for it
+            # the charge at this epsilon is at most what was kept for it
+            if self._charged(found.upper) <= target - left:
                 spent = math.log(target + self._charged(found.upper))
                 lower = self.steps.epsilon(spent).lower if spent < 0.0 else 0.0
                 lower = min(lower, found.upper)
-                middle = min(max(found.estimate, lower), found.upper)
-                return Bounds(lower, middle, found.upper, found.method, found.ledger)
+                return Bounds.clipped(lower, found.estimate, found.upper, found.method, found.ledger)
             guess = found.upper + (1e-12 + 1e-9 * found.upper) * 4.0**turn
         raise EpsilonTooLargeError(
             f"largest_batch must be so large that batches exceed it less often, got a probability of up to "
@@ -119,13 +121,13 @@ class ChargedCost:
         if charged > found.upper:
             where, least = self._balance
             upper = min(upper, least) if where <= epsilon else upper
-        return Bounds(lower, min(max(found.estimate, lower), upper), upper, found.method, found.ledger)
+        return Bounds.clipped(lower, found.estimate, upper, found.method, found.ledger)
 
     @cached_property
     def _balance(self) -> tuple[float, float]:
-        """The first epsilon, nearly, at which more is charged than delta is, and the bound of delta there.
+        """About the first epsilon at which the charge exceeds delta, and the upper bound of their sum there.
 
-        At half of this bound one of the two is too large already, whatever the epsilon.
+        No epsilon has a sum below half of this bound: before it delta is too large, after it the charge.
         """
 
         def below(epsilon: float) -> bool:
@@ -135,5 +137,5 @@ class ChargedCost:
         return where, self.steps.delta(where).upper + self._charged(where)
 
     def largest_loss(self) -> tuple[float, float]:
-        """Bounds on the largest loss; nothing is known from above."""
+        """Bounds on the largest loss; there is no upper bound."""
         return 0.0, math.inf

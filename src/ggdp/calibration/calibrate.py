@@ -26,10 +26,10 @@ from ggdp.privacy_loss.spherical import LENGTH
 from ggdp.search import Axis, CountAxis, LogAxis
 
 _RESOLUTION = 4e-7  # relative spacing of the scales or rates tried
-_SPHERICAL_RESOLUTION = 1e-5  # of spherical noise, whose bounds are some 5e-5 wide
-_SINGLE_RESOLUTION = 1e-9  # one release has a closed form: questions are cheap and answers sharp
+_SPHERICAL_RESOLUTION = 1e-5  # for spherical noise, whose bounds are about 5e-5 wide
+_SINGLE_RESOLUTION = 1e-9  # for one release, which has a closed form
 _COARSEST = 0.1  # the largest tolerance that a caller may ask for
-INSIDE = 1e-9  # how far from the ends of the range of noise multipliers to stay, against rounding
+INSIDE = 1e-9  # relative distance kept from the ends of the range of noise multipliers, because of rounding
 _COVERED = f"the noise multipliers covered, [{NOISE_MULTIPLIER.least:g}, {NOISE_MULTIPLIER.most:g}]"
 
 
@@ -151,7 +151,7 @@ def calibrate_scale(
 
 @dataclass(frozen=True)
 class NoiseProblem:
-    """What decides the least noise of every exponent: the target, the run and what one record does to it.
+    """A target, a run and what one record does to it: all that decides the least noise for an exponent.
 
     The arguments are those of `calibrate_scale`. Noise is searched along its precision, sqrt(2) *
     sensitivity / scale times the largest entry of a known shift, because privacy falls along it.
@@ -200,11 +200,11 @@ class NoiseProblem:
         return step_at(beta, precision, self.sensitivity, self.norm, self.dimension, self.shift)
 
     def mechanism(self, beta: float, precision: float) -> Mechanism:
-        """All that the target covers."""
+        """Everything released that the target is about, as one mechanism."""
         return run_of(self.step(beta, precision), self.rate, self.steps, self.alongside, self.sampling)
 
     def planned(self, beta: float) -> Start:
-        """About which precision the least noise of an exponent has; it proves nothing."""
+        """A rough precision of the least noise for an exponent; it proves nothing."""
         return planned_start(self.axis, lambda value: self.mechanism(beta, value), self.target)
 
     def least_noise(self, beta: float, start: Start | None = None) -> AnyCalibrated:
@@ -231,7 +231,7 @@ def step_at(
     dimension: int | float,
     shift: Shift | None,
 ) -> AdditiveNoise:
-    """The noisy step of a precision; it is that of the largest entry of a known shift."""
+    """The noisy step with a given precision; for a known shift that of its largest entry."""
     largest = 1.0 if shift is None else max(abs(value) for value, _ in compressed(shift))
     scale = math.sqrt(2.0) * sensitivity * largest / precision
     return step_of(beta, scale, sensitivity, norm, dimension, shift)
@@ -296,13 +296,14 @@ def calibrate_rate(
                 f"sampling must be one with a rate or a batch size to find, got {sampling}, which is about "
                 "the steps of an epoch; take calibrate_scale or calibrate_steps"
             )
-        sampling.of(step)  # which checks its numbers
+        sampling.of(step)  # checks the numbers of the `Sampling`
         if whole := sampling.kind != "truncated-poisson":
             filled = sampling.kind == "fixed-size" and target.adjacency is not Adjacency.REPLACE
+            # the neighbour with one record less must fill the batch too
             axis, ends = (
                 CountAxis(int(sampling.numbers[-1]) - filled),
                 _SIZE,
-            )  # a neighbour fills the batch too
+            )
 
     def at(value: float) -> _Run:
         if sampling is None or sampling.kind == "poisson":
@@ -376,10 +377,10 @@ _Run = tuple[Step, float, int, Sampling | None]
 
 @dataclass(frozen=True)
 class _Ends:
-    """What to say where the answer is not on the axis: at its most private end, at its least private one.
+    """Messages for a target that the most private place of an axis misses, or the least private one meets.
 
     {target} stands for the target, {epsilon} for what is known of epsilon at that end, {value} for the value
-    there. An empty text means that the least private end is an answer.
+    there. If the second text is empty, the least private end is the answer.
     """
 
     too_strict: str
@@ -425,7 +426,7 @@ def _least_private(
     ends: _Ends,
     start: Start | None = None,
 ) -> AnyCalibrated:
-    """The run furthest along the axis that meets the target together with what is released alongside."""
+    """The least private run on the axis that meets the target, together with what is released alongside."""
     others = tuple(alongside)
 
     def mechanism(value: float) -> Mechanism:
@@ -461,7 +462,7 @@ def calibrated(
 
 
 def _check_spherical(norm: float | str | None, dimension: int | float, shift: Shift | None) -> None:
-    """Refuse what spherical noise does not fit."""
+    """Raise an error for a norm or shift that does not fit spherical noise."""
     if norm != 2:
         raise ValueError(
             f"norm must be 2 for spherical noise, got {norm!r}: it depends on the Euclidean length alone; "
@@ -490,7 +491,7 @@ def _checked_rate(rate: float) -> float:
 
 
 def _resolution(steps: int, tolerance: float | None) -> float:
-    """Relative spacing of the grid of scales or rates; the answer is this close to the best certifiable."""
+    """Relative spacing of the grid of scales or rates, and so the precision of the answer."""
     if tolerance is not None:
         return arguments.real("tolerance", tolerance, least=_SINGLE_RESOLUTION, most=_COARSEST)
     return _SINGLE_RESOLUTION if steps == 1 else _RESOLUTION

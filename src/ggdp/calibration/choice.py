@@ -37,25 +37,29 @@ Loss = LossName | Callable[[Any], float]
 LOSSES: tuple[LossName, ...] = ("std", "mean-absolute", "outside", "interval")
 
 LAPLACE, GAUSSIAN = 1.0, 2.0
-_SPHERICAL_LOSSES: tuple[LossName, ...] = ("std", "mean-absolute")  # that are known of spherical noise
-_NUM_PLANNED = 19  # exponents of the first scan
+# losses that can be computed for spherical noise
+_SPHERICAL_LOSSES: tuple[LossName, ...] = (
+    "std",
+    "mean-absolute",
+)
+_NUM_PLANNED = 19  # number of exponents in the first scan
 _BELOW_ONE = 0.15  # exponents are spaced evenly in log(beta - 1 + this): close together near 1
-_STRIDE = 0.3  # between the three exponents of a first bracket, in that coordinate
-_FARTHEST = 0.45  # how far from them a fitted parabola is trusted
-_MARGIN = 5e-6  # of a scale, above the estimated least, where one question is to certify
-_MOST_FELT = 2e-4  # in log loss: by how much the margin may raise it
-_CLOSE = 1e-4  # a gain in log loss that is not worth another question
-_NOT_SEEN = 2e-5  # in log loss: what estimates cannot tell apart
+_STRIDE = 0.3  # distance of the first three exponents of a bracket, in that coordinate
+_FARTHEST = 0.45  # distance from these up to which a fitted parabola is trusted
+_MARGIN = 5e-6  # relative distance of the first certified scale from the estimated smallest one
+_MOST_FELT = 2e-4  # largest increase of log loss by that margin
+_CLOSE = 1e-4  # decrease of log loss that is too small for another question
+_NOT_SEEN = 2e-5  # difference of log loss within the error of estimates
 _TIE = 1e-4  # in log loss: Laplace or Gaussian noise this close to the best is the answer
-_STEEP = 0.05  # in log loss: more than that between neighbours, and a parabola is not trusted
-_MOST_ASKED, _MOST_VALLEYS = 14, 3  # exponents in one valley, and valleys
-_DOUBT = 0.03  # of a scale: by how much a plan may well be off
-_MOST_CERTIFIED = 4  # questions before the least noise is searched for
+_STEEP = 0.05  # difference of log loss of neighbours above which a parabola is not trusted
+_MOST_ASKED, _MOST_VALLEYS = 14, 3  # most exponents tried in one valley (local minimum), and most valleys
+_DOUBT = 0.03  # likely relative error of a planned scale
+_MOST_CERTIFIED = 4  # questions about scales a little above the smallest, before a full search
 
 
 @dataclass(frozen=True)
 class WeighedNoise:
-    """The least noise of one exponent that meets a target with its run (`calibrated`), and its log loss."""
+    """The smallest noise of one exponent that meets a target, with its run (`calibrated`) and log loss."""
 
     calibrated: AnyCalibrated
     log_loss: float
@@ -105,12 +109,12 @@ class BestNoise(WeighedNoise):
 
     @property
     def less_than_laplace(self) -> float:
-        """By which part of it the loss is smaller than that of Laplace noise; 1 where there is none."""
+        """By which share the loss is smaller than that of Laplace noise; 1 if none meets the target."""
         return _saved(self.log_loss, self.log_laplace_loss)
 
     @property
     def less_than_gaussian(self) -> float:
-        """By which part of it the loss is smaller than that of Gaussian noise; 1 where there is none."""
+        """By which share the loss is smaller than that of Gaussian noise; 1 if none meets the target."""
         return _saved(self.log_loss, self.log_gaussian_loss)
 
 
@@ -179,7 +183,7 @@ def best_noise(
 
 
 def _check_comparable(problem: NoiseProblem) -> None:
-    """Refuse a norm that depends on beta: the sensitivity would mean something else for each exponent."""
+    """Raise an error for a norm that depends on beta: the sensitivity would differ between exponents."""
     if problem.norm == MATCHED or (problem.norm is None and problem.shift is None and problem.dimension > 1):
         raise ValueError(
             "norm must be given to compare exponents on a vector, as a number in [1, inf], got "
@@ -189,7 +193,7 @@ def _check_comparable(problem: NoiseProblem) -> None:
 
 
 def suits_spherical(problem: NoiseProblem, loss: Loss) -> bool:
-    """Whether spherical noise is chosen from unless told otherwise."""
+    """Whether spherical noise is searched if the caller does not say."""
     vector = problem.shift is None and 1 < problem.dimension <= MOST_DIMENSION
     return vector and problem.norm == 2 and loss in _SPHERICAL_LOSSES
 
@@ -258,24 +262,25 @@ class NoiseSearch:
     def with_loss(
         self, loss: Loss, *, threshold: float | None = None, level: float | None = None
     ) -> "NoiseSearch":
-        """A search of the same noises by another loss, which knows what this one has found out."""
+        """A search of the same noises by another loss, which reuses what this one has computed."""
         other = NoiseSearch(self.problem, loss, threshold=threshold, level=level)
         other._planned, other._found, other._calibrated = self._planned, self._found, self._calibrated
         other._uncovered = self._uncovered
         return other
 
     def _problem(self, beta: float) -> NoiseProblem:
-        """The problem, with independent noise where that is the same: its bounds are closer."""
+        """The problem, with independent noise if that is the same law: its bounds are narrower."""
         return self._gaussian if beta == GAUSSIAN else self.problem
 
     def best(self, betas: tuple[float, float]) -> BestNoise:
-        """The best exponent in an interval, beside the two classics."""
+        """The best exponent in an interval, with the losses of Laplace and Gaussian noise."""
         low, high = self._ends(betas)
         classics = [classic for classic in (LAPLACE, GAUSSIAN) if low <= classic <= high]
         asked = set(classics)
         for valley in self._valleys(low, high):
             if (plan := self._plan(valley)) and plan.log_value >= math.log(self._problem(valley).axis.high):
-                self._problem(valley).least_noise(valley)  # refuses a target that all noise covered meets
+                # raises an error if all noise that is covered meets the target
+                self._problem(valley).least_noise(valley)
             asked |= self._descend(valley, low, high)
         beta = min(sorted(asked), key=self._value)
         for classic in classics:
@@ -283,13 +288,14 @@ class NoiseSearch:
                 beta = classic
         self._check_inside(beta)
         best = self.weighed(beta)
-        for other in sorted(asked, key=self._value)[:_MOST_VALLEYS]:  # where a certificate is loose
+        # a certified scale may be larger than estimated
+        for other in sorted(asked, key=self._value)[:_MOST_VALLEYS]:
             if self._value(other) + 2.0 * _TIE < best.log_loss:
                 best = min(best, self.weighed(other), key=lambda one: one.log_loss)
         return BestNoise(best.calibrated, best.log_loss, self._value(LAPLACE), self._value(GAUSSIAN))
 
     def _check_inside(self, beta: float) -> None:
-        """Refuse an exponent that is the best only because others need more noise than is covered."""
+        """Raise an error if the best exponent is best only because others need more noise than is covered."""
         start, low = self._found.get(beta), math.log(self._problem(beta).axis.low)
         if (uncovered := self._uncovered) and start is not None and start.log_value < low + _DOUBT:
             raise ValueError(
@@ -325,7 +331,7 @@ class NoiseSearch:
         return low, high
 
     def _value(self, beta: float) -> float:
-        """Log loss of the least noise of an exponent, from one or two questions; infinity if unknown."""
+        """Log loss of the smallest noise of an exponent, from one or two questions; infinity if unknown."""
         if beta not in self._found:
             self._found[beta] = self._border(beta)
         return self._loss_at(beta, self._found[beta])
@@ -344,17 +350,17 @@ class NoiseSearch:
     # The first scan, by plan alone.
 
     def _valleys(self, low: float, high: float) -> list[float]:
-        """Where the planned log loss has its minima, those left out that are hopeless."""
+        """The local minima of the planned log loss, without those that are clearly too high."""
         inner = np.linspace(_place(low), _place(high), _NUM_PLANNED)[1:-1]
         scan = [low, *(_beta(float(x)) for x in inner), high] if low < high else [low]
         plans = [self._plan(beta) for beta in scan]
         values = [self._loss_at(beta, plan) for beta, plan in zip(scan, plans, strict=True)]
         least = min(values)
         if not math.isfinite(least):
-            hopeless = GAUSSIAN if low <= GAUSSIAN <= high else low
-            if self._has_plan:  # more noise is planned than is covered: one question, and its refusal
-                self._calibrated[hopeless] = self._problem(hopeless).least_noise(hopeless)
-            return [hopeless]
+            tried = GAUSSIAN if low <= GAUSSIAN <= high else low
+            if self._has_plan:  # more noise is planned than is covered: one question shows it
+                self._calibrated[tried] = self._problem(tried).least_noise(tried)
+            return [tried]
         around = [math.inf, *values, math.inf]
         valleys = []
         for number, (beta, value) in enumerate(zip(scan, values, strict=True)):
@@ -369,7 +375,7 @@ class NoiseSearch:
         return self._planned[beta]
 
     def _plan_inside(self, beta: float) -> Start | None:
-        """The plan, None where it fails or asks clearly for more noise than is covered."""
+        """The planned precision; None if the plan fails or clearly needs more noise than is covered."""
         try:
             found = self._problem(beta).planned(beta)
         except (ValueError, ArithmeticError):
@@ -393,13 +399,13 @@ class NoiseSearch:
         moved = Start(start.log_value + self._offset(beta), start.slope)
         excess = problem.target.estimated_excess
         found = estimated_start(problem.axis, lambda value: problem.mechanism(beta, value), excess, moved)
-        # what is certified is a little further down
+        # a certified precision is a little smaller
         if found is not None and found.log_value >= math.log(problem.axis.low) + 2.0 * _MARGIN:
             return found
         return self._calibrated_border(beta)
 
     def _offset(self, beta: float) -> float:
-        """What the plan was off by at the nearest exponent that was asked about."""
+        """The error of the plan at the nearest exponent for which an estimate was computed."""
         known = [
             (abs(_place(one) - _place(beta)), found.log_value - plan.log_value)
             for one, found in self._found.items()
@@ -416,14 +422,16 @@ class NoiseSearch:
         return Start(math.log(unit / found.scale), 1.0)
 
     def _certified_above(self, beta: float) -> AnyCalibrated | None:
-        """Noise a little above the least, certified by one or a few questions; None where that fails, or
-        where so little more noise is felt, as by P(|noise| > t) far out.
+        """Noise with a scale a little above the smallest, certified by one or a few questions.
+
+        None if that fails, or if the larger scale changes the loss noticeably, as it does P(|noise| > t) at
+        large t.
         """
         start, problem = self._found.get(beta), self._problem(beta)
         if start is None or self._felt(beta, start) > _MOST_FELT:
             return None
         at = start.log_value - _MARGIN
-        wide = problem.spherical or problem.target.epsilon == 0.0  # bounds, so that the margin may not do
+        wide = problem.spherical or problem.target.epsilon == 0.0  # wide bounds: the margin may be too small
         for _ in range(_MOST_CERTIFIED if wide else 1):
             step = problem.step(beta, math.exp(at))
             mechanism = run_of(step, problem.rate, problem.steps, problem.alongside)
@@ -438,8 +446,10 @@ class NoiseSearch:
     # The bottom of a valley.
 
     def _descend(self, beta: float, low: float, high: float) -> set[float]:
-        """Ask about three exponents around one, then about the bottom of the parabola through the lowest and
-        its neighbours, until that gains nothing; the exponents asked about.
+        """The exponents tried in one valley: three around its planned bottom, then minima of parabolas.
+
+        A parabola goes through the lowest point found and its neighbours. The search ends when its minimum is
+        no longer lower.
         """
         ends = (_place(low), _place(high))
         middle = min(max(_place(beta), ends[0] + 0.5 * _STRIDE), max(ends[1] - 0.5 * _STRIDE, ends[0]))
@@ -454,14 +464,14 @@ class NoiseSearch:
             places = sorted(seen)
             number = places.index(best)
             steep = [x for x in places[max(number - 1, 0) : number + 2] if seen[x] > seen[best] + _STEEP]
-            if gain < _CLOSE and steep:  # no parabola: half-way to the farther of such neighbours
+            if gain < _CLOSE and steep:  # no parabola is fitted: half-way to the farther of these neighbours
                 aim, gain = 0.5 * (best + max(steep, key=lambda x: abs(x - best))), math.inf
             if gain < _CLOSE or not self._look(aim, seen):
                 break
         return {_rounded(x) for x in seen}
 
     def _look(self, x: float, seen: dict[float, float]) -> bool:
-        """Ask about a place; whether it is a new one."""
+        """Compute the loss at a place; returns whether it was not known before."""
         beta = _rounded(x)
         place = _place(beta)
         if place in seen:

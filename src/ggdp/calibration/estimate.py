@@ -17,7 +17,7 @@ from ggdp.search import geometric, halve
 
 Method = Literal["scanned", "one-coordinate"]
 
-_HALVINGS = 28  # of the range of noise multipliers
+_HALVINGS = 28  # halvings of the range of noise multipliers
 
 
 @dataclass(frozen=True)

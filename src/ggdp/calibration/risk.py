@@ -21,7 +21,7 @@ from ggdp.privacy_loss.dominating import NOISE_MULTIPLIER
 from ggdp.search import border
 
 _RESOLUTION = 1e-6  # relative spacing of the scales tried
-_SLOPE = 3.0  # of log risk against -log scale, to begin with: small steps, little noise is slow to account
+_SLOPE = 3.0  # first guess of d log(risk) / d(-log scale); large, since little noise is slow to account for
 _JUST_ABOVE = 5e-324
 
 
@@ -32,7 +32,8 @@ class RiskTarget:
     Attributes:
         true_positive_rate: the most detections, at `false_positive_rate`; above it and below 1.
         advantage: the most by which detections may exceed false alarms, in (0, 1).
-        posterior: the most that an alarm may be worth, at `prior` and `false_positive_rate`; above the prior.
+        posterior: the largest probability that an alarm is right, at `prior` and `false_positive_rate`; above
+            the prior.
         mu: of Gaussian differential privacy down to `least_delta`.
         false_positive_rate: in (0, 1).
         prior: in (0, 1).
@@ -64,12 +65,12 @@ class RiskTarget:
 
     @property
     def most(self) -> float:
-        """The most that is allowed."""
+        """The largest risk that is allowed."""
         return float(getattr(self, self.name))
 
     @property
     def least(self) -> float:
-        """What an attacker reaches who does not look at the output."""
+        """The risk from an attacker who does not look at the output; a target must be above it."""
         return _LEAST[self.name](self)
 
     def measured(self, mechanism: Mechanism, adjacency: Adjacency) -> Bounds:
@@ -177,7 +178,7 @@ def calibrate_scale_to_risk(
     def at(precision: float) -> AdditiveNoise:
         return step_at(beta, precision, sensitivity, norm, dimension, shift)
 
-    axis = precisions(_RESOLUTION)  # along it privacy falls
+    axis = precisions(_RESOLUTION)  # from more to less private
     seen: dict[int, Bounds] = {}
 
     def excess(place: int) -> float:

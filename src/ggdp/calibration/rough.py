@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What releases cost, roughly: certified bounds some 1e-4 wide, whose middle is good to about 1e-5.
+"""Rough costs for searches: wide certified bounds, whose estimates are good to about 1e-5.
 
-The engines are told to be content with wide bounds, which makes a question about few releases some ten times
-cheaper. Sketches of custom releases prove nothing.
+Engines run with a larger tolerance, which makes a question about few releases about ten times faster. For
+custom releases approximate *sketches* are used, which prove nothing.
 """
 
 import math
@@ -26,23 +26,22 @@ from ggdp.accounting.engines.tilt import (
 from ggdp.errors import CannotCertifyError
 
 _ROUGH = 1e-3  # width of bounds whose estimate is good to about 1e-5
-_USELESS = 0.1  # one whose estimate is not
-_FEW = 300  # releases, of which a lattice is cheap
-_FINER = (1.0, 0.25, 0.05)  # shares of it that lattices are asked for in turn: far cheaper than all engines
+_USELESS = 0.1  # width of bounds whose estimate is not
+_FEW_RELEASES = 300  # up to which a lattice is fast
+_FINER = (1.0, 0.25, 0.05)  # shares of the first width that lattices are built for, one after the other
 _COARSEST, _SHARE = 0.02, 0.01  # spacing of a sketch's lattice, over 1 + theta and over a loss's deviation
 _MOST_POINTS = 2**18
-_SENSELESS = 100.0  # of log delta, which is at most 0, and large where this matters
+_MOST_LOG_DELTA = 100.0  # largest |log delta| that is asked for
 _FAR = 2.0**45  # spacings from zero, beyond which the places of a lattice are not whole numbers
 
 
 def rough_delta(parts: Parts, epsilon: float) -> Bounds | None:
-    """Delta of several releases at epsilon, which is large: about one percent or more; None where no engine
-    is cheap."""
+    """Delta of several releases at epsilon, if it is about 1% or more; None if no fast engine answers."""
     if is_nearly_one(parts, epsilon):
         return Bounds(1.0 - 1e-12, 1.0, 1.0, "rough")
     plan = TiltPlan.of(parts)
     saddle = saddle_for_epsilon(plan, epsilon)
-    if not abs(saddle.log_delta) < _SENSELESS:
+    if not abs(saddle.log_delta) < _MOST_LOG_DELTA:
         return None
 
     def answers() -> Iterator[Bounds]:
@@ -56,7 +55,7 @@ def rough_delta(parts: Parts, epsilon: float) -> Bounds | None:
 
 
 def rough_epsilon(parts: Parts, log_delta: float) -> Bounds | None:
-    """Epsilon of several releases at log delta; None where no engine is cheap."""
+    """Epsilon of several releases at log delta; None if no fast engine answers."""
     plan = TiltPlan.of(parts)
     saddle = saddle_for_log_delta(plan, log_delta)
     wide = _ROUGH * max(saddle.theta * saddle.epsilon, 1e-2)
@@ -75,7 +74,7 @@ def rough_epsilon(parts: Parts, log_delta: float) -> Bounds | None:
 
 
 def _first_narrow(answers: Iterator[Bounds]) -> Bounds | None:
-    """The first that is narrow enough, or else the last before one that is no narrower."""
+    """The first answer that is narrow enough, or else the last one that was narrower than the one before."""
     best: Bounds | None = None
     for found in answers:
         if best is not None and not found.width < 0.5 * best.width:
@@ -87,15 +86,16 @@ def _first_narrow(answers: Iterator[Bounds]) -> Bounds | None:
 
 
 def _cheap_engines(parts: Parts, wide: float) -> list[Engine]:
-    """The contour and a few lattices, the finest last; some width in log delta is enough."""
+    """The contour and a few lattices, the finest last, built for a given width of log delta."""
     engines: list[Engine] = [partial(lattice.build, tolerance=share * wide) for share in _FINER]
     releases = sum(times for _, times in parts)
-    may_oscillate = any(pair.rate < 1.0 for pair, _ in parts) and releases <= _FEW  # fails slowly
+    # the contour would fail, and slowly
+    may_oscillate = any(pair.rate < 1.0 for pair, _ in parts) and releases <= _FEW_RELEASES
     return [*engines, contour.draw] if may_oscillate else [contour.draw, *engines]
 
 
 def sketched_delta(parts: list[Enclosed], epsilon: float) -> float:
-    """Delta of custom releases at epsilon, as `sketched_epsilon`."""
+    """Delta of custom releases at epsilon, approximate as in `sketched_epsilon`."""
     if sum(part.times for part in parts) > 1:
         plan = plan_of(parts, ())
         if (curve := _sketched_curve(parts, plan, saddle_for_epsilon(plan, epsilon))) is not None:
@@ -116,10 +116,10 @@ def sketched_epsilon(parts: list[Enclosed], log_delta: float) -> float:
 
 
 def _sketched_curve(parts: list[Enclosed], plan: TiltPlan, saddle: Saddle) -> Curve | None:
-    """One lattice; None for losses so large that they are far from any target, where the saddle will do."""
+    """One lattice; None if losses are so large that the saddle-point method is accurate enough."""
     if not saddle.deviation > 0.0:
         raise CannotCertifyError("the losses are too small or too large for a sketch")
-    if saddle.log_delta > _SENSELESS:
+    if saddle.log_delta > _MOST_LOG_DELTA:
         return None
     window = lattice.window_of(plan, saddle)
     each = saddle.deviation / math.sqrt(sum(part.times for part in parts))

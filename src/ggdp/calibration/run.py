@@ -47,7 +47,7 @@ class NoisyRun:
 
     @property
     def mechanism(self) -> Mechanism:
-        """All that the target covers, as an accountant reads it."""
+        """Everything released that the target is about, as one mechanism."""
         return run_of(self.step, self.rate, self.steps, self.alongside, self.sampling)
 
 
@@ -63,8 +63,8 @@ class Calibrated(NoisyRun):
         achieved: certified bounds of epsilon at `delta`; `achieved.upper` is at most the target.
         sharp: whether the next less private setting (one step more, or less scale or more rate by the
             tolerance, 4e-7 unless another was asked for) certifiably misses the target. False where the
-            accountant's own bounds straddle the target there, where there is no next one, or where it was not
-            asked, as by `best_noise`.
+            accountant's own bounds lie on both sides of the target there, where there is no next setting, or
+            where it was not tried, as by `best_noise`.
         alongside: other releases on the same data that the target covers too, as pairs (mechanism, times).
         sampling: how batches are drawn, where they are not Poisson samples at `rate`.
     """
@@ -110,7 +110,7 @@ AnyCalibrated = Calibrated | CalibratedSpherical
 
 
 def check_sampling(sampling: Sampling | None) -> None:
-    """Refuse what does not say how batches are drawn, such as the text of it."""
+    """Raise an error for anything but a `Sampling`, such as its name."""
     if sampling is not None:
         arguments.instance("sampling", sampling, Sampling, hint="Sampling.parse reads one from text")
 
@@ -122,7 +122,7 @@ def run_of(
     alongside: tuple[Part, ...] = (),
     sampling: Sampling | None = None,
 ) -> Mechanism:
-    """The plainest description of a run: no sampling at rate 1, no composition of one step alone.
+    """The simplest mechanism for a run: no sampling if the rate is 1, no `Composed` if there is one step.
 
     With a `sampling`, batches are drawn in that way and the rate must be 1.
     """

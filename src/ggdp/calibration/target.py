@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A privacy target, whether a mechanism meets it, and the least private of many mechanisms that does.
 
-The mechanisms stand on an axis along which privacy falls: larger rates, more steps, less noise. `solve` plans
-where to begin by the saddle-point method, which is cheap and proves nothing. Then it asks the accountant, and
-its answer and the next mechanism on the axis were both asked.
+The mechanisms are ordered along an axis from more to less private: larger rates, more steps, or less noise.
+`solve` plans where to begin by the saddle-point method, which is fast and proves nothing. Then it asks the
+accountant, both about the mechanism that it returns and about the next one on the axis.
 """
 
 import math
@@ -32,28 +32,28 @@ from ggdp.search import Axis, LogAxis, border
 
 _JUST_ABOVE = 5e-324
 _PLAN_RESOLUTION = 1e-3
-_CLEARLY_LESS = 0.5  # planned at this share of another direction, one is not looked at; plans err by 25%
-_LARGE_DELTA = 0.1  # from here on deltas are compared: epsilon falls to 0 within little more noise
-_NEAR = 2e-3  # of an excess: nearer to 0 the last slope is good enough
-_MOST_STEPS = 12  # towards it,
-_SAFE = 1e-5  # in log value: what is asked first is to meet the target
-_SECONDS = 3.0  # of a thread's time that a search may take for narrow bounds,
+_CLEARLY_LESS = 0.5  # a direction planned to cost less than this share of another is skipped
+_LARGE_DELTA = 0.1  # target deltas from here on are compared by delta: epsilon is 0 with little more noise
+_NEAR = 2e-3  # excess below which one last step by the slope is enough
+_MOST_STEPS = 12  # steps of a search for an excess of 0
+_SAFE = 1e-5  # distance of the first place asked from the planned border, on the private side, in log value
+_SECONDS = 3.0  # seconds of a thread's time that a search may take for narrow bounds,
 _SECONDS_MORE = 1.0  # and after that for wide ones
-_FAR_OFF = 1.02  # where time may not be up before the border is that close
-_WIDE = 1e-3  # bounds for which time was short
-_LONGEST, _BLIND = 0.5, 0.25  # the longest one, and the first without a slope, in log value
+_FAR_OFF = 1.02  # ratio of two values between which the border must lie before time may be up
+_WIDE = 1e-3  # relative width of bounds that were computed in little time
+_LONGEST, _BLIND = 0.5, 0.25  # longest step, and first step without a slope, in log value
 
 At = Callable[[float], Mechanism]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Certified bounds of log(cost / budget), where both are epsilons or both are the odds of deltas.
+    """Certified bounds of log(cost / budget). Both are epsilons, or both are the odds delta / (1 - delta).
 
     Attributes:
         at_least: above 0, the target is certainly missed.
         at_most: at or below 0, the target is certainly met.
-        epsilon: epsilon at the target's delta, where that is what was asked.
+        epsilon: epsilon at the target's delta, if that was computed.
     """
 
     at_least: float
@@ -87,7 +87,7 @@ class Target:
         object.__setattr__(self, "adjacency", Adjacency(self.adjacency))
 
     def check(self, mechanism: Mechanism) -> None:
-        """Refuse, before any search, a mechanism that the accountant does not cover."""
+        """Raise an error, before any search, for a mechanism that the accountant does not cover."""
         steps_of(mechanism, self.adjacency)
 
     def met_by(self, mechanism: Mechanism) -> Bounds | None:
@@ -99,17 +99,17 @@ class Target:
         return found if found.upper <= self.epsilon else None
 
     def judge(self, mechanism: Mechanism) -> Verdict:
-        """Compare with the budget: by delta where that is the better or the only question, else by epsilon.
+        """Compare a mechanism with the budget, by delta or by epsilon.
 
-        One release has its delta in closed form; an epsilon of 0 has no logarithm, and next to a large delta
-        epsilon is soon 0. The two comparisons are equivalent: delta(epsilon) <= delta exactly if
-        epsilon(delta) <= epsilon.
+        By delta for one release, which has its delta in closed form, for a target epsilon of 0, which has no
+        logarithm, and for a large target delta, at which epsilon is often 0. Both comparisons are equivalent:
+        delta(epsilon) <= delta exactly if epsilon(delta) <= epsilon.
         """
         if self.by_delta(mechanism):
             return self._judge_delta(mechanism)
         try:
             cost = epsilon_of(mechanism, delta=self.delta, adjacency=self.adjacency)
-        except (EpsilonTooLargeError, CannotCertifyError):  # delta at the target's epsilon may be known
+        except (EpsilonTooLargeError, CannotCertifyError):  # delta may still be computed
             return self._judge_delta(mechanism)
         return Verdict(_log_ratio(cost.lower, self.epsilon), _log_ratio(cost.upper, self.epsilon), cost)
 
@@ -137,11 +137,11 @@ class Target:
         return Bounds(min(found.lower, upper), min(found.estimate, upper), upper, found.method, found.ledger)
 
     def planned_excess(self, mechanism: Mechanism) -> float:
-        """About what `judge` says, by the saddle-point method; good for a start, never a bound."""
+        """A rough log(cost / budget) by the saddle-point method, to start from; never a bound."""
         steps = steps_of(_as_poisson(mechanism), self.adjacency)
         if cells := _cells_alone(steps):
             return self._sketched_excess(cells, steps.directions)
-        plan = one_coordinate(steps)  # of a vector no worst shift may be known
+        plan = one_coordinate(steps)  # a vector may have no known worst shift
         log_delta = math.log(self.delta)
         if self._is_about_delta:
             saddles = [saddle_for_epsilon(TiltPlan.of(parts), self.epsilon) for parts in plan.pairs()]
@@ -151,10 +151,10 @@ class Target:
         return _log_ratio(max(epsilons), self.epsilon)
 
     def estimated_excess(self, mechanism: Mechanism, *, only_cheap: bool = False) -> float:
-        """What `judge` says, to about 1e-5, never a bound; for delta > 0.
+        """An estimate of log(cost / budget), good to about 1e-5 and never a bound; for delta > 0.
 
-        It takes the estimates of engines that are told to be content with wide bounds. Where no pair is known
-        to dominate a release, the certified upper bound is what matters, and is asked for.
+        It takes the estimates of engines that run with a larger tolerance. Where no pair is known to dominate
+        a release, it takes the certified upper bound.
 
         Raises:
             CannotCertifyError: an estimate would cost as much as `judge`, and `only_cheap` was asked for.
@@ -170,7 +170,7 @@ class Target:
         return self.judge(whole).at_most
 
     def judge_roughly(self, mechanism: Mechanism) -> Verdict:
-        """What `judge` says, cheaper and wider; nothing where it would not be cheaper."""
+        """The verdict of `judge` with wider bounds, which is faster; undecided if it would not be faster."""
         steps = steps_of(mechanism, self.adjacency)
         if not _have_pairs(steps):
             return _UNKNOWN
@@ -206,7 +206,7 @@ class Target:
         return _log_odds_ratio(cost, self.delta) if is_delta else _log_ratio(cost, self.epsilon)
 
     def _sketched_excess(self, cells: list[EnclosedStep], directions: tuple[Adjacency, ...]) -> float:
-        """log(epsilon / target) of custom releases alone, from sketches of their losses."""
+        """A rough log(epsilon / target) of custom releases, from sketches of their losses."""
         log_delta, worst = math.log(self.delta), -math.inf
         for direction in directions:
             try:
@@ -224,7 +224,7 @@ class Target:
     def _judge_delta(self, mechanism: Mechanism) -> Verdict:
         try:
             cost = delta_of(mechanism, epsilon=self.epsilon, adjacency=self.adjacency)
-        except CannotCertifyError:  # nothing is known, so that nothing is certified
+        except CannotCertifyError:  # nothing is known
             return _UNKNOWN
         return Verdict(_log_odds_ratio(cost.lower, self.delta), _log_odds_ratio(cost.upper, self.delta))
 
@@ -234,14 +234,13 @@ class Target:
 
 @dataclass(frozen=True)
 class Solution:
-    """The least private place of an axis that meets a target, and what its neighbour says.
+    """The least private place of an axis that meets a target.
 
     Attributes:
         value: at that place; None if not even the most private end meets the target.
-        achieved: epsilon there; at the most private end if `value` is None, and None where it is beyond
-            reach.
-        sharp: the next place certifiably misses the target.
-        is_last: there is no next place.
+        achieved: epsilon there, or at the most private end if `value` is None; None if it cannot be computed.
+        sharp: whether the next place certifiably misses the target.
+        is_last: whether there is no next place.
     """
 
     value: float | None
@@ -252,7 +251,7 @@ class Solution:
 
 @dataclass(frozen=True)
 class Start:
-    """About where the border of privacy lies on an axis. It proves nothing.
+    """A rough place of the border between mechanisms that meet a target and those that miss it.
 
     Attributes:
         log_value: logarithm of the value there.
@@ -291,7 +290,7 @@ def solve(axis: Axis, at: At, target: Target, start: Start | None = None) -> Sol
     place = None if start is None else axis.place(start.log_value - _SAFE)
     slope = 1.0 if start is None else start.slope
     found = border(axis, excess, start=place, slope=slope)
-    if found.private is None or _is_far(axis, verdicts):  # for want of privacy or of time
+    if found.private is None or _is_far(axis, verdicts):  # none is private enough, or the time was too short
         is_patient = True
         found = border(axis, excess, start=place if found.private is None else found.private, slope=slope)
     sharp = found.lost is not None and verdicts[found.lost].at_least > 0.0
@@ -303,7 +302,7 @@ def solve(axis: Axis, at: At, target: Target, start: Start | None = None) -> Sol
 
 
 def _is_far(axis: Axis, verdicts: dict[int, Verdict]) -> bool:
-    """Whether the border may still be far from the least private place that meets the target, if any does."""
+    """Whether the border may be far from the least private place known to meet the target, if any is."""
     private = max((place for place, one in verdicts.items() if one.at_most <= 0.0), default=None)
     if private is None:
         return True
@@ -313,7 +312,7 @@ def _is_far(axis: Axis, verdicts: dict[int, Verdict]) -> bool:
 
 
 def _judged_by(until: float, target: Target, mechanism: Mechanism) -> Verdict:
-    """What is certified until some time of this thread; for a while after it, what is cheap; then nothing."""
+    """A verdict with narrow bounds up to some time of this thread, then with wide ones, and then none."""
     left = until - time.thread_time()
     if left < -_SECONDS_MORE:
         return _UNKNOWN
@@ -329,7 +328,7 @@ def _judged_by(until: float, target: Target, mechanism: Mechanism) -> Verdict:
 
 
 def _start(axis: Axis, at: At, target: Target) -> Start | None:
-    """Where to start; None where questions are cheap and no plan is needed."""
+    """Where to start; None if questions are fast and no plan is needed."""
     low, high = axis.value(axis.least), axis.value(axis.most)
     if target.delta == 0.0 or (_has_closed_form(at(low)) and _has_closed_form(at(high))):
         return None
@@ -337,7 +336,7 @@ def _start(axis: Axis, at: At, target: Target) -> Start | None:
 
 
 def planned_start(axis: Axis, at: At, target: Target) -> Start:
-    """Where the border lies by the saddle-point method, which is cheap and good to some percent."""
+    """A rough border by the saddle-point method, which is fast and wrong by some percent."""
     coarse = LogAxis(axis.value(axis.least), axis.value(axis.most), _PLAN_RESOLUTION)
     found = border(
         coarse,
@@ -350,7 +349,7 @@ def planned_start(axis: Axis, at: At, target: Target) -> Start:
 def estimated_start(
     axis: Axis, at: At, excess_of: Callable[[Mechanism], float], start: Start
 ) -> Start | None:
-    """Where the border lies, from a few estimates near a planned place; None where they do not find it."""
+    """The border by a few estimates near a planned place; None if they do not find it."""
     ends = (math.log(axis.value(axis.least)), math.log(axis.value(axis.most)))
     here, slope = min(max(start.log_value, ends[0]), ends[1]), start.slope
     low, high, blind = -math.inf, math.inf, _BLIND  # the border lies between low and high
@@ -364,7 +363,7 @@ def estimated_start(
         if math.isinf(excess):
             step, blind = -math.copysign(blind, excess), 2.0 * blind
         else:
-            if last is not None and excess == last[1]:  # the same whole number
+            if last is not None and excess == last[1]:  # the same whole number of steps as before
                 return Start(here, slope)
             if last is not None and (excess - last[1]) * (here - last[0]) > 0.0:
                 slope = (excess - last[1]) / (here - last[0])
@@ -386,13 +385,13 @@ def _have_pairs(steps: Steps) -> bool:
 
 
 def _has_closed_form(mechanism: Mechanism) -> bool:
-    """Whether delta is a closed form: of one release, alone or sampled."""
+    """Whether delta has a closed form, as for one release, sampled or not."""
     release = mechanism.mechanism if isinstance(mechanism, PoissonSampled) else mechanism
     return not isinstance(release, (Composed, SphericalNoise))
 
 
 def _as_poisson(mechanism: Mechanism) -> Mechanism:
-    """The same with Poisson samples in place of other batches; it costs about as much."""
+    """The mechanism with Poisson samples in place of other batches, which costs about as much."""
     composed = mechanism if isinstance(mechanism, Composed) else Composed(mechanism)
     parts: list[tuple[Any, int]] = []
     for step, times in composed.parts:
@@ -404,7 +403,7 @@ def _as_poisson(mechanism: Mechanism) -> Mechanism:
 
 
 def _cells_alone(steps: Steps) -> list[EnclosedStep]:
-    """The steps if all of them are known by cells, else none."""
+    """The custom steps, if there are no others; else an empty list."""
     return [] if steps.noisy or steps.charge > 0.0 else list(steps.custom)
 
 
@@ -415,7 +414,7 @@ def _sketch(step: EnclosedStep, direction: Adjacency) -> Enclosed:
 
 
 def _log_ratio(cost: float, budget: float) -> float:
-    """log(cost / budget), whose sign is that of cost - budget whatever the rounding."""
+    """log(cost / budget), with the sign of cost - budget in spite of rounding."""
     if cost <= 0.0:
         return -math.inf
     ratio = math.log(cost) - math.log(budget) if math.isfinite(cost) else math.inf
@@ -423,7 +422,7 @@ def _log_ratio(cost: float, budget: float) -> float:
 
 
 def _log_odds_ratio(cost: float, budget: float) -> float:
-    """log of the odds of a delta over those of another: nearly 1 it still tells how much noise is missing."""
+    """log of the odds of one delta over those of another; unlike log delta it varies for deltas near 1."""
     if not 0.0 < cost < 1.0:
         return -math.inf if cost <= 0.0 else math.inf
     ratio = math.log(cost) - math.log(budget) - math.log1p(-cost) + math.log1p(-budget)

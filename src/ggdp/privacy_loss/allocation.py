@@ -41,13 +41,13 @@ from ggdp.privacy_loss.hockey_stick import far_side, hockey_stick
 from ggdp.privacy_loss.shift_pair import ShiftPair
 
 _NEGLIGIBLE = 1e-19  # D and F below this are not followed
-_EVERY = 3000  # grid points with a value of their own; beyond, ever fewer
+_EVERY = 3000  # grid points at which U is evaluated one by one; beyond, it is at fewer and fewer points
 _RATIO = 1.0 / 600.0
-_SIZE = 1 << 18  # of a transform
-_FINENESS = 0.004  # of the losses, relative to their distance from loss 0
-_GROWTH = 4.0  # from one group of points to the next
+_SIZE = 1 << 18  # points of a transform
+_FINENESS = 0.004  # distance of the losses of the curve, over their distance from loss 0
+_GROWTH = 4.0  # factor from one group of points to the next
 _ALIAS = 1e-13
-_LOST = 1e-250  # more than what underflows
+_UNDERFLOW = 1e-250  # more than any number that underflows
 
 Known = Callable[[Array], Curve]
 """The curve of one release at given losses, increasing."""
@@ -77,7 +77,7 @@ def enclosed_curve(above: Atoms, below: Atoms) -> Known:
 
 
 def _atoms_curve(atoms: Atoms, loss: Array, side: float) -> Array:
-    """D from loss 0 on and D - (1 - x) before it, raised or lowered by what rounding may do."""
+    """D from loss 0 on and D - (1 - x) before it, raised or lowered by a bound on the rounding."""
     p, q = atoms.mass, atoms.mass * np.exp(-atoms.loss)
     place = np.searchsorted(atoms.loss, loss, side="right")
     p_beyond, q_beyond = (np.append(np.cumsum(m[::-1])[::-1], 0.0)[place] for m in (p, q))
@@ -105,7 +105,7 @@ def allocated(known: Known, steps: int, supremum: float, infimum: float) -> Curv
         bound = _far if loss[chosen[0]] < 0.0 else _near
         x = np.exp(loss[chosen])
         high[chosen] = np.minimum(high[chosen], bound(known, tail, steps, x, True))
-        with contextlib.suppress(CannotCertifyError):  # a grid too coarse for a law below
+        with contextlib.suppress(CannotCertifyError):  # no lower law if the grid is too coarse
             low[chosen] = bound(known, tail, steps, x, False)
     if loss[-1] >= supremum:
         low[-1] = high[-1] = 0.0  # no mean of ratios exceeds the largest
@@ -142,17 +142,17 @@ class _Tail:
         return _Tail(place, value, math.sqrt(max(2.0 * area, 1e-30)), least)
 
     def reaching(self, value: float) -> float:
-        """The first place where U is at most so much; the last one where it is not."""
+        """The first place where U is at most this value; the last place if there is none."""
         return float(self.place[min(int(np.searchsorted(-self.value, -value)), len(self.place) - 1)])
 
     def at(self, place: Array) -> Array:
-        """About U, from above."""
+        """A rough U, not below the true one."""
         index = np.clip(np.searchsorted(self.place, place) - 1, 0, len(self.place) - 1)
         return np.asarray(self.value[index])
 
 
 def _losses(tail: _Tail, deviation: float, supremum: float, infimum: float) -> Array:
-    """Losses at which the curve is wanted: denser near 0, and out to where one release has next to none."""
+    """Losses at which the curve is computed: denser near 0, up to those that one release hardly ever has."""
     scale = min(deviation, 0.5)
     most = min(math.log(tail.reaching(_NEGLIGIBLE)), supremum)
     least = max(tail.least, infimum)
@@ -179,7 +179,7 @@ def _groups(loss: Array, deviation: float, last: float) -> list[NDArray[np.int64
 
 @dataclass(frozen=True)
 class _Ratios:
-    """One law of L on the grid: places in spacings, Q-masses, and by how much its mean may be off."""
+    """One law of L on the grid: places in spacings, Q-masses, and a bound on the error of its mean."""
 
     place: Array
     mass: Array
@@ -189,7 +189,7 @@ class _Ratios:
     @staticmethod
     def of(known: Known, spacing: float, last: int, raised: bool) -> "_Ratios":
         """The law above, or below, on multiples of the spacing up to the last."""
-        last = min(last, 2**52)  # what lies beyond has the infinite ratio
+        last = min(last, 2**52)  # larger ratios become infinite
         every = np.arange(1, min(_EVERY, last) + 1)
         if last > _EVERY:
             count = math.ceil(math.log(last / _EVERY) / _RATIO) + 1
@@ -281,7 +281,7 @@ def _power(base: NDArray[np.complex128], exponent: int) -> NDArray[np.complex128
 
 
 def _alias(ratios: _Ratios, steps: int, theta: float) -> float:
-    """Chernoff bound of the tilted mass beyond the window; none where no sum reaches so far."""
+    """Chernoff's bound of the tilted mass beyond the window; 0 if no sum reaches that far."""
     if steps * int(ratios.place[-1]) < _SIZE:
         return 0.0
     here = ratios.log_mean(theta)
@@ -291,7 +291,7 @@ def _alias(ratios: _Ratios, steps: int, theta: float) -> float:
 
 
 def _tilt(ratios: _Ratios, steps: int, wanted: float, side: float) -> float:
-    """The tilt that brings the mean sum near a wanted place, as far as sums beyond the window allow."""
+    """The tilt that brings the mean of the sum near a place, if little mass then lies beyond the window."""
     high = 1.0 / _SIZE
     while side * (steps * ratios.mean(side * high) - wanted) < 0.0 and high < 30.0:
         high *= 2.0
@@ -344,7 +344,7 @@ def _near(known: Known, tail: _Tail, steps: int, x: Array, raised: bool) -> Arra
         outside = found.alias * np.exp(-theta * (farthest - centre)) * (farthest - place)
         direct = (value + rounding + outside) * factor * (1.0 + found.slip)
         best = np.minimum(direct, _complement(ratios, found, steps, theta, place, 1.0) * unit)
-        return np.asarray(best + ratios.cut + _LOST)
+        return np.asarray(best + ratios.cut + _UNDERFLOW)
     heaviest = np.exp(-theta * (place - centre)) / (math.e * theta)
     heaviest = np.minimum(heaviest, float(_SIZE) * np.exp(-theta * (place - centre)))
     direct = (value - rounding - found.alias * heaviest) * factor * (1.0 - found.slip)
@@ -404,7 +404,7 @@ def _far(known: Known, tail: _Tail, steps: int, x: Array, raised: bool) -> Array
     rounding = weight * found.error + 8.0 * _SIZE * UNIT_ROUNDOFF * np.abs(value)
     factor = math.exp(found.log_weight - theta * centre) * spacing / steps
     if raised:
-        return np.asarray((value + rounding) * factor * (1.0 + found.slip) + 2.0 * ratios.off + _LOST)
+        return np.asarray((value + rounding) * factor * (1.0 + found.slip) + 2.0 * ratios.off + _UNDERFLOW)
     heaviest = np.minimum(heavy / (math.e * -theta), (place + 1.0) * heavy)
     low = (value - rounding - found.alias * heaviest) * factor * (1.0 - found.slip) - 2.0 * ratios.off
     return np.asarray(np.maximum(low, 0.0))

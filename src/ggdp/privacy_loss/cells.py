@@ -23,8 +23,8 @@ from ggdp import arguments
 from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.shift_pair import log_mixed
 
-_NO_WEIGHT = 1e-130  # no delta below 1e-100 is asked for
-_TINY, _LARGEST = 1e-280, 600.0  # masses and losses beyond which doubles lose digits
+_NO_WEIGHT = 1e-130  # far below the smallest delta that is asked for, 1e-100
+_TINY, _LARGEST = 1e-280, 600.0  # smaller masses and larger losses lose digits to underflow and overflow
 
 
 @dataclass(frozen=True)
@@ -92,12 +92,12 @@ class Cells:
         )
 
     def above(self) -> Atoms:
-        """A discrete pair whose curve lies above."""
+        """A discrete pair that dominates this one."""
         kept = self.p_high > 0.0
         p, q, a, b = self.p_high[kept], self.q_low[kept], self.loss_low[kept], self.loss_high[kept]
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             log_p, log_q = np.log(p), np.log(q)
-            rise = log_p - log_q - a  # how far the mean ratio lies above e^a; not negative but for rounding
+            rise = log_p - log_q - a  # log of the mean ratio over e^a; only rounding can make it negative
             rise = np.maximum(rise, 0.0) + 8.0 * UNIT_ROUNDOFF * (
                 1.0 + np.abs(log_p) + np.abs(log_q) + np.abs(a)
             )
@@ -108,14 +108,14 @@ class Cells:
         return _pruned(_atoms(np.concatenate([b, a]), up))
 
     def below(self) -> Atoms:
-        """A discrete pair whose curve lies below."""
+        """A discrete pair that this one dominates."""
         kept = self.p_low > 0.0
         p, q = self.p_low[kept], self.q_high[kept]
         with np.errstate(divide="ignore"):
             log_p, log_q = np.log(p), np.log(q)
             loss = log_p - log_q
             slack = 8.0 * UNIT_ROUNDOFF * (1.0 + np.abs(log_p) + np.where(q > 0.0, np.abs(log_q), 0.0))
-        # no merged outcome loses more than the cell's largest loss; rounding may not make it so
+        # a merged loss is at most the cell's largest one, in spite of rounding
         return _atoms(np.minimum(loss - slack, self.loss_high[kept]), p * (1.0 - 8.0 * UNIT_ROUNDOFF))
 
 
@@ -153,7 +153,7 @@ class _Replaced(Cells):
         rise, loss = upper.mass[::-1], np.maximum(upper.loss[::-1], -_LARGEST)
         with np.errstate(under="ignore"):
             run = rise * np.exp(-loss)
-        kept = run > _TINY  # the others' mass counts as infinite loss, or underflow would lose it
+        kept = run > _TINY  # the mass of the others counts as infinite loss; otherwise it would underflow
         infinite = float(upper.infinite + rise[~kept].sum()) * (1.0 + slack)
         rise, run, loss = rise[kept], run[kept], loss[kept]
         slope, inverse = np.append(np.exp(loss), 0.0), np.concatenate([[0.0], np.exp(-loss), [0.0]])
@@ -206,7 +206,7 @@ def _atoms(loss: Array, mass: Array) -> Atoms:
 
 
 def _pruned(atoms: Atoms) -> Atoms:
-    """Top losses of no weight, as tails leave behind, made infinite: they only blur what the largest is."""
+    """The atoms with the largest losses made infinite, if their mass is negligible, as tails leave them."""
     kept = int((np.cumsum(atoms.mass[::-1])[::-1] > _NO_WEIGHT).sum())
     beyond = float(atoms.mass[kept:].sum())
     return Atoms(atoms.loss[:kept], atoms.mass[:kept], atoms.infinite + beyond)

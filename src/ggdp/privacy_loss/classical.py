@@ -44,7 +44,7 @@ from ggdp.privacy_loss.cells import Cells, mixed
 from ggdp.privacy_loss.custom import cells_of, density_cells
 from ggdp.privacy_loss.density import Density, Mixture
 
-_NEGLIGIBLE = 1e-290  # masses below are only bounded: they may have lost digits to underflow
+_NEGLIGIBLE = 1e-290  # smaller masses are only bounded: they may have lost digits to underflow
 _MOST_OUTCOMES = 1 << 24
 _MOST_CELLS = 1 << 17
 _RANGE_CELLS = 1 << 15
@@ -60,7 +60,7 @@ EPSILON = arguments.Range("epsilon", least=0.0, most=2000.0, typical=(0.01, 10.0
 
 @dataclass(frozen=True)
 class PrivacyGuarantee(CustomMechanism):
-    """A release of which nothing is known but that it is (epsilon, delta)-private.
+    """A release about which only one thing is known: it is (epsilon, delta)-private.
 
     The guarantee holds for whichever neighbours are asked about.
 
@@ -107,7 +107,7 @@ class BoundedRange(CustomMechanism):
 class RandomizedResponse(CustomMechanism):
     """The record's own value with probability 1 - `noise`, else one of `buckets` values at random.
 
-    A record that is absent answers with one of the values at random.
+    For an absent record one of the values is drawn at random.
     """
 
     noise: float
@@ -119,7 +119,7 @@ class RandomizedResponse(CustomMechanism):
         object.__setattr__(self, "buckets", arguments.whole("buckets", self.buckets, least=2))
 
     def replaced(self, rate: float) -> "_AnotherAnswer":
-        """One value against another; a record sampled at `rate` has its own say that much less often."""
+        """One value against another; sampling multiplies the share of the record's own value by `rate`."""
         keep = rate * (1.0 - self.noise)
         return _AnotherAnswer(keep, self.noise + (1.0 - rate) * (1.0 - self.noise), self.buckets)
 
@@ -220,7 +220,7 @@ def _(mechanism: PrivacyGuarantee) -> Cells:
     often, seldom = 1.0 / (1.0 + math.exp(-epsilon)), math.exp(-epsilon) / (1.0 + math.exp(-epsilon))
     p = np.array([delta, (1.0 - delta) * often, (1.0 - delta) * seldom, 0.0])
     loss = np.array([math.inf, epsilon, -epsilon, -math.inf])
-    kept = slice(None) if delta > 0.0 else slice(1, 3)  # without delta nothing is lost for good
+    kept = slice(None) if delta > 0.0 else slice(1, 3)  # with delta = 0 no loss is infinite
     return _outcomes(p[kept], p[::-1][kept], loss[kept], _loose(epsilon), loss_error=0.0)
 
 
@@ -306,7 +306,7 @@ def grid_cells(
 
 
 def _with_tails(body: Cells) -> Cells:
-    """One cell more for both tails, of hardly any mass and of any loss."""
+    """The cells with one more for both tails, which has hardly any mass and may have any loss."""
     sides = (
         (body.p_low, body.p_high, 0.0, _TAIL_MASS),
         (body.q_low, body.q_high, 0.0, _TAIL_MASS),

@@ -3,8 +3,8 @@
 
 A pair (P, Q) is known by its curve D(x) = E_Q[(P/Q - x)_+], convex and non-increasing, with D(0) = 1 and
 D(x) >= 1 - x. A pair with the larger curve stays larger under composition. Here D is known at losses
-t_0 < ... < t_n, up to certified errors: as D itself from loss 0 on, and as the far side
-F(x) = D(x) - (1 - x) before it, x = e^t, where that is the small number.
+t_0 < ... < t_n, up to certified errors. With x = e^t, it is given as D itself from loss 0 on, and before that
+as the *far side* F(x) = D(x) - (1 - x), which is the smaller number there.
 
 Above. The chords of values that are too high form a curve that is too high, and so does their lower convex
 hull: the true values lie below it and are convex. Left of t_0 it is the chord from x = 0, right of t_n it is
@@ -15,9 +15,8 @@ Below. Between two points D lies below its chord by at most a quarter of their d
 its slope from the cell before to the cell behind. Values lowered by that much, and by their errors, have
 chords below D, and so has their hull.
 
-Rounding. Each curve is computed once more from the masses that are handed over, by sums of positive terms
-alone, and compared with the values it must not be on the wrong side of. The masses are scaled by what is
-missing.
+Rounding. Each curve is computed once more from the masses that are returned, by sums of positive terms alone.
+Where it lies on the wrong side of the given values, the masses are scaled to correct this.
 """
 
 import math
@@ -71,7 +70,7 @@ class Curve:
         """The loss of a pair whose curve lies below.
 
         Raises:
-            CannotCertifyError: the values are too uncertain to say more than nothing.
+            CannotCertifyError: the values are too uncertain for a lower curve.
         """
         low = self._lowered()
         corner, mass = self._hull(low)
@@ -91,7 +90,7 @@ class Curve:
 
     @property
     def _slip(self) -> float:
-        """What sums of as many terms as there are points may be off by, relative."""
+        """A bound on the relative rounding error of sums with as many terms as there are points."""
         return 8.0 * len(self.loss) * float(np.finfo(np.longdouble).eps) + 64.0 * UNIT_ROUNDOFF
 
     @property
@@ -109,7 +108,7 @@ class Curve:
     def _hull(self, values: Array) -> tuple[Indices, Array]:
         """The corners of the lower convex hull of the points, and the Q-masses of all points."""
         kept: Indices = np.arange(len(values))
-        for _ in range(_ROUNDS):  # a point above the chord of its neighbours is no corner
+        for _ in range(_ROUNDS):  # a point above the chord of its neighbours is not a corner of the hull
             mass = self._growth(values, kept)
             if not np.any(mass < 0.0):
                 break
@@ -140,7 +139,7 @@ class Curve:
         return np.asarray(mass)
 
     def _wrapped(self, values: Array, kept: Indices) -> Indices:
-        """The corners one by one, where dropping points takes too many rounds."""
+        """The corners, found one by one, if dropping points would take too many rounds."""
         loss, place, far = self.loss.tolist(), self._place.tolist(), (self.loss < 0.0).tolist()
         moved = np.expm1(self.loss).tolist()
         listed = values.tolist()

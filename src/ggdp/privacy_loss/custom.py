@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mechanisms that users describe: by densities, by their loss, by probabilities, or by a class of their own.
+"""Mechanisms that users describe, by densities, by their loss, by probabilities or by a class of their own.
 
 `cells_of(mechanism)` turns each into `Cells`, bounds on masses and losses, and everything downstream is the
-same. A class of one's own is let in by registering a function with it, typically one that answers with
-another description:
+same. For a class of your own, register a function with `cells_of`. It usually returns the cells of another
+description:
 
     @cells_of.register
     def _(mechanism: Lottery) -> Cells:
@@ -52,7 +52,7 @@ __all__ = [
 
 _CELLS = 1 << 17
 _FINER = 2  # masses are bounded on cells this much finer, where the bounds are closer, and then added up
-_TOLERANCE = 1e-9  # by how much a total may miss one: an honest normalising constant is that good
+_TOLERANCE = 1e-9  # largest distance of a total probability from 1, for a rounded normalising constant
 
 
 @runtime_checkable
@@ -111,7 +111,7 @@ class DensityNoise(CustomMechanism):
         else:
             shift = arguments.real("shift", self.shift or 0.0)
             if shift == 0.0:
-                raise ValueError("shift must not be 0: a record that moves nothing costs nothing")
+                raise ValueError("shift must not be 0: a record that does not move the value costs nothing")
             object.__setattr__(self, "shift", shift)
 
     def replaced(self, rate: float) -> "DensityNoise | DensityPair":
@@ -139,8 +139,8 @@ class LossSurvival(CustomMechanism):
     Args:
         with_record: t -> P(L > t), P the law with the record; infinite losses included.
         without_record: t -> Q(L > t), Q the law without it.
-        span: losses beyond these are not looked at closer: below, they count as the lower end; above, as
-            infinite.
+        span: the losses that are divided into cells. Losses below them count as the lower end, losses above
+            as infinite.
         atoms: losses that have positive probability by themselves.
         cdf_with_record: t -> P(L <= t); and
         cdf_without_record: t -> Q(L <= t), both or none. Where survivals are close to one their differences
@@ -170,7 +170,7 @@ class LossSurvival(CustomMechanism):
 
 
 def _sometimes(noise: Density | Mixture, rate: float, by: float) -> Mixture:
-    """The density of noise that is shifted with probability `rate`."""
+    """The density of noise that is shifted with probability `rate`, and not shifted otherwise."""
     parts = [(weight * (1.0 - rate), density) for weight, density in noise.components]
     parts += [(weight * rate, density.shifted(by)) for weight, density in noise.components]
     return Mixture(tuple(weight for weight, _ in parts), tuple(density for _, density in parts))
@@ -254,7 +254,7 @@ def _(mechanism: SphericalReplacement) -> Cells:
 
 
 def sketch_of(mechanism: CustomMechanism) -> Cells:
-    """Approximate cells of a mechanism, quickly where that is possible. They prove nothing."""
+    """Approximate cells of a mechanism, which may be much faster than `cells_of`. They prove nothing."""
     if isinstance(mechanism, SphericalReplacement):
         return replaced(sketch_of(mechanism.release), mechanism.rate)
     if isinstance(mechanism, SphericalNoise) and mechanism.noise.dimension > 1:
@@ -307,7 +307,7 @@ def _groups(
 
 
 def _normalized(law: Enclosure) -> Enclosure:
-    """Refuse a density whose integral is certainly not one; allow for a rounded normalising constant."""
+    """Raise an error if the integral is certainly not 1; the normalising constant may be rounded."""
     low, high = law.total
     off = max(low - 1.0, 1.0 - high, 0.0)
     if off > _TOLERANCE:
@@ -403,8 +403,8 @@ def _differences(falling: Array, slack: float) -> tuple[Array, Array]:
     return low, np.maximum(above * (1.0 + slack) - beyond * (1.0 - slack), 0.0)
 
 
-_ERROR = 2.0**-50  # to which the distribution function is taken to be right, absolutely
-_GROUP = 16  # fine cells put together: the finer they are, the better the mass without the record is known
+_ERROR = 2.0**-50  # absolute error that the distribution function is assumed to have
+_GROUP = 16  # fine cells that are put together; fine cells make the mass without the record more accurate
 _FEWEST, _MOST = 1 << 16, 1 << 21
 
 
@@ -474,7 +474,7 @@ def _values(mechanism: LossCdf, points: Array) -> Array:
 
 
 def _span(mechanism: LossCdf) -> tuple[float, float]:
-    """Between which losses nearly all probability lies."""
+    """Two losses between which nearly all probability lies."""
     sizes = 2.0 ** (np.arange(-40.0, 45.0) / 4.0)
     above = np.nonzero(1.0 - _values(mechanism, sizes) <= _ERROR)[0]
     below = np.nonzero(_values(mechanism, -sizes) <= _ERROR)[0]

@@ -5,9 +5,9 @@ With g the density of the tilted law in noise space (integral 1), integration by
 
     | integral g e^{i w L} dz |  =  | integral (g / L') d(e^{i w L}) / (i w) |  <=  TV(g / L') / w
 
-on any set of cells, TV counting the jumps at the ends of each run of cells. Cells where L' is too small for
-that to help are charged by their mass m instead: that covers Laplace noise, whose loss is constant outside
-[0, shift], exactly.
+on any set of cells, where TV is the total variation and includes the jumps at the ends of each run of cells.
+For cells where L' is too small for this to help, their mass m is the bound. So the bound is exact for Laplace
+noise, whose loss is constant outside of [0, shift].
 
 TV is bounded, not sampled. On a cell that holds no kink and neither up/2 nor down/2, each factor of
 
@@ -35,8 +35,15 @@ _CELLS_PER_PIECE = 240
 
 @dataclass(frozen=True)
 class Decay:
-    """Per cell: bounds on its mass, on TV(g/L') inside it, on g/L' at its two ends, and on the jump to the
-    next cell.
+    """Bounds from which m and V follow, for each cell of the noise.
+
+    Attributes:
+        mass: bounds on the tilted mass of the cells.
+        variation: bounds on TV(g/L') inside them.
+        at_left: g/L' at their left ends.
+        at_right: g/L' at their right ends.
+        jump: bounds on the jump of g/L' from each cell to the next.
+        outside: a bound on the mass outside of all cells.
     """
 
     mass: Array
@@ -62,8 +69,7 @@ def decay(pair: ShiftPair, theta: float, log_phi: float) -> Decay:
     low, high, outside = tail_ends(pair, theta, log_phi)
     edges = _edges(pair, low, high)
     a, b = edges[:-1], edges[1:]
-    # values far above one can only come from a yardstick log_phi that is off; capped, they make the bound
-    # useless, not wrong
+    # values far above 1 can only come from a wrong log_phi; capping them makes the bound useless, not wrong
     density = np.exp(np.minimum(log_tilted(pair, edges, theta) - log_phi, 300.0))
     tilted = _Range.of(density)
     base = _of_power(pair, edges, lambda z: -pair.beta * np.sign(z) * np.abs(z) ** (pair.beta - 1.0))
@@ -80,11 +86,11 @@ def decay(pair: ShiftPair, theta: float, log_phi: float) -> Decay:
         travel = np.where(monotone, tilted.high - tilted.low, growth * top)
         variation = travel / slope.low + top * (up_variation + down_variation) / slope.low**2
         at_left, at_right = density[:-1] / slope.low, density[1:] / slope.low
-        # of an exponential falling at least that fast
+        # mean over the cell of an exponential that falls at least that fast, over its largest value
         mean = np.where(fall > 1e-8, -np.expm1(-fall) / fall, 1.0)
         mass = np.minimum(top * length * mean, 1.0)
     variation = np.where(np.isfinite(variation), variation, np.inf)
-    # only the slope of Laplace noise jumps, and g does not
+    # g/L' jumps at a kink for Laplace noise only, since only its L' does
     jump = np.zeros(len(a) - 1) if pair.beta != 1.0 else at_right[:-1] + at_left[1:]
     jump = np.where(np.isin(b[:-1], pair.kinks), jump, 0.0)
     return Decay(mass, variation, at_left, at_right, jump, outside)

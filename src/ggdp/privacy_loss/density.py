@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A density given by a function, and what must be true of it for its integrals to be bounded.
 
-No integral of a black box can be bounded from finitely many values. What is asked for here is little, and
-makes every bound a theorem (docs/custom-noise.md):
+The integral of an unknown function cannot be bounded from finitely many values. With one assumption it can,
+and then every bound is a theorem (docs/custom-noise.md):
 
     between consecutive break points the log density is concave, or convex, or minus infinity throughout.
 
@@ -109,7 +109,7 @@ class Density:
         if bad.any():
             raise ValueError(
                 f"log_density_fn must be finite or minus infinity, got {value[bad][0]} at {x[bad][0]:.17g}; "
-                "a density that is not bounded cannot be integrated from values"
+                "the integral of an unbounded density cannot be bounded from values"
             )
         return value
 

@@ -3,8 +3,8 @@
 
 A pair dominates a release if no neighbouring datasets tell the adversary more, at any epsilon. The proofs are
 in docs/adjacency.md for a number and in docs/vector-releases.md for a vector;
-tests/privacy_loss/test_dominating.py tries them against brute force. A vector release for which no dominating
-pair is known has none here; `accounting.vectors` bounds it by other means.
+tests/privacy_loss/test_dominating.py tries them against brute force. For some vector releases no dominating
+pair is known; `accounting.vectors` bounds their cost in other ways.
 """
 
 import math
@@ -23,7 +23,7 @@ BETA = arguments.Range(
     "beta", least=1.0, most=32.0, typical=(1.0, 4.0), hint="larger ones are sampled, but not accounted for"
 )
 MOST_VECTOR_BETA = 8.0
-"""Largest beta of a vector that has no single coordinate's cost: its worst split is tried up to here."""
+"""Largest beta of a vector whose worst shift is not known: its bounds are computed up to this beta."""
 NOISE_MULTIPLIER = arguments.Range(
     "noise_multiplier",
     least=0.02,
@@ -37,7 +37,7 @@ MOST_TIMES = 10_000_000
 
 @dataclass(frozen=True)
 class WorstShift:
-    """The shift that dominates all those a release allows, and the argument that shows it."""
+    """A shift that dominates all shifts that a release allows, and the name of the proof."""
 
     sizes: Sizes
     reason: str
@@ -78,7 +78,8 @@ def dominating_pairs(noise: AdditiveNoise, rate: float, direction: Adjacency) ->
     if worst is None:
         return None
     beta = noise.noise.beta
-    if rate == 1.0 or direction is Adjacency.REMOVE:  # without sampling the noise's symmetry makes both one
+    # without sampling REMOVE and ADD cost the same, since the noise is symmetric
+    if rate == 1.0 or direction is Adjacency.REMOVE:
         return tuple((ShiftPair(beta, size, 0.0, rate), count) for size, count in worst.sizes)
     if direction is Adjacency.ADD:
         return tuple((ShiftPair(beta, 0.0, -size, rate), count) for size, count in worst.sizes)
@@ -87,8 +88,11 @@ def dominating_pairs(noise: AdditiveNoise, rate: float, direction: Adjacency) ->
 
 
 def rotated(parts: Parts) -> Parts:
-    """All Gaussian releases without sampling as one: the shifts are a vector, and a rotation that leaves the
-    noise what it is turns it into the first axis. Its length is the root of the sum of squares."""
+    """The same parts with all Gaussian releases without sampling joined into one.
+
+    Their shifts form a vector. A rotation does not change the law of the noise, and turns this vector onto
+    the first axis; its length is the root of the sum of squares.
+    """
     gaussian = [(pair, times) for pair, times in parts if pair.beta == 2.0 and pair.rate == 1.0]
     if sum(times for _, times in gaussian) <= 1:
         return parts
@@ -98,7 +102,7 @@ def rotated(parts: Parts) -> Parts:
 
 
 def _known(noise: AdditiveNoise, rate: float) -> WorstShift | None:
-    """A known shift is what it is, for whichever neighbours are meant."""
+    """The worst shift if the shift is known: this shift itself, whatever the adjacency."""
     unit = noise.sensitivity / noise.noise.scale
     counts: dict[float, int] = {}
     for value, count in noise.shift or ():
@@ -113,10 +117,10 @@ def _known(noise: AdditiveNoise, rate: float) -> WorstShift | None:
 
 
 def check_covered(noise: AdditiveNoise, rate: float, adjacency: Adjacency) -> None:
-    """Refuse a release that lies outside what the accountant covers.
+    """Check that the accountant covers a release.
 
     Raises:
-        ValueError: it does; names the argument, its value and the range.
+        ValueError: it does not; the message names the argument, its value and the range.
     """
     BETA.check(noise.noise.beta)
     RATE.check(rate)
@@ -130,20 +134,20 @@ def check_covered(noise: AdditiveNoise, rate: float, adjacency: Adjacency) -> No
         return
     if math.isinf(noise.dimension) and noise.p > 2.0:
         raise ValueError(
-            f"dimension must be finite when norm is above 2, got norm={noise.norm} and dimension=inf: spread "
-            "over ever more coordinates such a shift costs without bound; give the dimension, or a norm of "
-            "at most 2"
+            f"dimension must be finite when norm is above 2, got norm={noise.norm} and dimension=inf: "
+            "spread over more and more coordinates, such a shift costs without bound; give the dimension, or "
+            "a norm of at most 2"
         )
     if rate < 1.0 and adjacency is Adjacency.REPLACE and noise.shift is not None:
         raise ValueError(
             "adjacency must be add-remove, add or remove for a Poisson-sampled known shift, got replace: how "
-            "far either record is from none is not known; give norm and dimension in place of shift"
+            "far each of the two records moves the value is not known; give norm and dimension, not shift"
         )
     _check_largest(noise)
 
 
 def _check_largest(noise: AdditiveNoise) -> None:
-    """Refuse noise that is too small for a vector's largest coordinate; small coordinates are welcome."""
+    """Check that the noise is large enough for a vector's largest coordinate; others may be of any size."""
     largest = max(abs(value) for value, _ in noise.shift) if noise.shift else 1.0
     multiplier = noise.noise.scale / (math.sqrt(2.0) * noise.sensitivity * largest)
     if multiplier < NOISE_MULTIPLIER.least:

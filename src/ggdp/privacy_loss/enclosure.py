@@ -8,7 +8,7 @@ the slope changes to the chords of the two neighbouring cells, a concave g satis
 
 because g lies below the neighbours' chords prolonged; a convex g lies as much below. A cell at the end of
 its piece has one neighbour, and gap = B (v - u). Then the mass of the cell is that of e^chord, a closed
-form, times something in [1, e^gap]. Beyond the last cell of an unbounded concave piece, f falls at least as
+form, times a number in [1, e^gap]. Beyond the last cell of an unbounded concave piece, f falls at least as
 fast as the last chord.
 
 Values at break points are limits from inside, taken a few ulps off; an end where g does not level off there
@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.density import Density, Mixture
 
-_NUDGE = 8.0  # ulps
-_WILD = 1e-5  # change of g over a nudge from which an end counts as not levelling off
+_NUDGE = 8.0  # distance from a break point at which values are taken, in ulps
+_WILD = 1e-5  # change of g over that distance from which on g has no finite slope at this end
 
 Mask = NDArray[np.bool_]
 
@@ -88,7 +88,8 @@ def _enclose_one(density: Density, edges: Edges) -> Enclosure:
     with np.errstate(invalid="ignore", over="ignore"):
         slope = np.where(np.isfinite(left) & np.isfinite(right), (right - left) / length, math.nan)
     doubt = density.relative_error * (1.0 + np.where(empty, 0.0, np.maximum(_size(left), _size(right))))
-    noise = (2.0 * doubt + doubt_left + doubt_right) / length + _nudged(edges, slope)  # of a slope
+    # rounding error of a slope
+    noise = (2.0 * doubt + doubt_left + doubt_right) / length + _nudged(edges, slope)
     bend = _bends(edges, left, slope, noise, empty)
     starts, ends = edges.at_break[:-1], edges.at_break[1:]
     before, after = _slope_changes(slope, noise, starts, ends)
@@ -116,14 +117,14 @@ def _enclose_one(density: Density, edges: Edges) -> Enclosure:
 
 
 def _nudged(edges: Edges, slope: Array) -> Array:
-    """What the slope of a cell at a break point is off by, its end being taken a few ulps inside."""
+    """A bound on the error of a slope at a break point, whose value is taken a few ulps inside."""
     at_end = edges.at_break[:-1] | edges.at_break[1:]
     share = 4.0 * _nudge(edges).max() / edges.length
     return np.where(at_end & np.isfinite(slope), share * np.abs(slope), 0.0)
 
 
 def _nudge(edges: Edges) -> Array:
-    """The step inside from a break point: a shifted density sees z - shift, with the ulps of both."""
+    """How far inside of a break point a value is taken; z - shift has the rounding of both numbers."""
     size = np.abs(edges.points)
     return np.asarray(_NUDGE * np.spacing(np.maximum(size, 2.0**-4 * size.max())))
 
@@ -133,7 +134,7 @@ def _size(value: Array) -> Array:
 
 
 def _end_values(density: Density, edges: Edges) -> tuple[Array, Array, Array, Array]:
-    """g at both ends of every cell, from inside at break points; and by how much that is in doubt."""
+    """g at both ends of every cell, taken from inside at break points, and bounds on the error."""
     points = edges.points
     value = density.log_density(points)
     left, right = value[:-1].copy(), value[1:].copy()
@@ -153,7 +154,7 @@ def _end_values(density: Density, edges: Edges) -> tuple[Array, Array, Array, Ar
 
 
 def _bends(edges: Edges, left: Array, slope: Array, noise: Array, empty: Mask) -> NDArray[np.int64]:
-    """1 on cells of concave pieces, -1 on those of convex ones; refuses what is neither."""
+    """1 on cells of concave pieces, -1 on those of convex ones; an error if a piece is neither."""
     starts = np.nonzero(edges.at_break[:-1])[0]
     lengths = np.diff(np.append(starts, len(slope)))
     inner = ~edges.at_break[:-1]  # cells whose left end lies inside a piece
@@ -201,7 +202,7 @@ def _tamed(
     noise: Array,
     bend: NDArray[np.int64],
 ) -> tuple[Array, Array, Mask]:
-    """Replace ends that do not level off by the neighbour's chord prolonged: a bound if g is concave."""
+    """Replace ends without a finite slope by the neighbour's prolonged chord: a bound if g is concave."""
     left, right = left.copy(), right.copy()
     wild = np.zeros(len(left), dtype=bool)
     for side, cells in ((1, np.nonzero(edges.at_break[:-1])[0]), (-1, np.nonzero(edges.at_break[1:])[0])):
@@ -273,7 +274,10 @@ def _chord_mass(left: Array, right: Array, length: Array) -> Array:
 
 
 def _sum(parts: list[tuple[float, Enclosure]], length: Array) -> Enclosure:
-    """Of a weighted sum: log-sum-exp of lines is convex, its curvature at most (range of slopes)^2 / 4."""
+    """The enclosure of a weighted sum.
+
+    log-sum-exp of lines is convex, and its curvature is at most (range of slopes)^2 / 4.
+    """
     log_weights = [math.log(weight) for weight, _ in parts]
     lefts = np.stack(
         [log_weight + part.left for log_weight, (_, part) in zip(log_weights, parts, strict=True)]
@@ -302,9 +306,9 @@ def _sum(parts: list[tuple[float, Enclosure]], length: Array) -> Enclosure:
     )
 
 
-_BULK, _FAR = 45.0, 330.0  # depth, in nats below the peak, of the bulk and of the last cell
+_BULK, _FAR = 45.0, 330.0  # how far log f is below its peak at the ends of the bulk and of the last cell
 _SCAN = 2001
-_FEWEST = 16  # cells in a piece
+_FEWEST = 16  # fewest cells in a piece
 _GRADES = 24  # further points close to each break
 
 
@@ -329,7 +333,7 @@ def partition(densities: Sequence[Density], cells: int) -> Edges:
     layers: list[Array] = []
     for r in ranges:
         layers.append(np.linspace(r.bulk_low, r.bulk_high, share // 2))
-        # heavy tails are long against their peak: points whose distance to it grows geometrically
+        # heavy tails are much longer than the peak is wide: their points have geometrically growing distances
         layers.extend(
             r.peak + side * np.geomspace(1e-6 * reach, reach, share // 8)
             for side, reach in ((-1.0, r.peak - r.low), (1.0, r.high - r.peak))
@@ -345,13 +349,13 @@ def partition(densities: Sequence[Density], cells: int) -> Edges:
 
 
 def _distinct(breaks: Array) -> Array:
-    """Break points; those a few ulps apart are meant to be one, and values are taken beside it."""
+    """Break points, without those that are only a few ulps from another, which are taken to be the same."""
     size = np.maximum(np.abs(breaks), 2.0**-4 * np.abs(breaks).max())
     return np.asarray(breaks[np.append(True, np.diff(breaks) > 4.0 * np.spacing(size[1:]))], dtype=np.float64)
 
 
 def _edges(points: Array, breaks: Array) -> Edges:
-    """Sorted points; those too close to their neighbour for a slope to mean anything are dropped."""
+    """Sorted points, without those so close to a neighbour that the slope between them would be rounding."""
     points = np.unique(points[(points > breaks[0]) & (points < breaks[-1])])
     place = np.clip(np.searchsorted(breaks, points), 1, len(breaks) - 1)
     piece = breaks[place] - breaks[place - 1]
@@ -368,7 +372,7 @@ def _range(density: Density) -> _Range:
     scan = np.unique(
         np.concatenate([np.linspace(low, high, _SCAN), [p for p in density.all_breaks if low < p < high]])
     )
-    for _ in range(3):  # look closer at the peak: it may be narrow against the bracket
+    for _ in range(3):  # the peak may be much narrower than the bracket
         value = density.log_density(scan)
         top = int(np.argmax(value))
         around = np.linspace(scan[max(top - 1, 0)], scan[min(top + 1, len(scan) - 1)], _SCAN)
@@ -389,13 +393,13 @@ def _range(density: Density) -> _Range:
 
 
 def _outermost(scan: Array, there: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> tuple[float, float]:
-    """The scan points just outside the first and the last that count."""
+    """The scan points just outside of the first and the last one that are not negligible."""
     found = np.nonzero(there)[0]
     return float(scan[max(int(found[0]) - 1, 0)]), float(scan[min(int(found[-1]) + 1, len(scan) - 1)])
 
 
 def _bracket(density: Density) -> tuple[float, float]:
-    """An interval that holds everything down to the last cell's depth."""
+    """An interval outside of which log f is below its peak by more than the last cell's depth."""
     marks = density.all_breaks or (0.0,)
     ends = []
     for side, bound, anchor in ((-1.0, density.support[0], marks[0]), (1.0, density.support[1], marks[-1])):

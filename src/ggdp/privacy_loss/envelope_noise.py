@@ -30,22 +30,21 @@ from ggdp.privacy_loss.cells import Cells
 from ggdp.privacy_loss.score_envelope import StopLoss, envelope, furthest
 
 LEAST_LENGTH = 1e-5
-"""Shorter shifts are not told apart well enough: places are multiples of 2^-42."""
+"""The shortest shift: places are multiples of 2^-42, which is too coarse for shorter ones."""
 
 _UNIT = 2.0**-42
-_FURTHEST = 500.0  # up to which sums of two multiples of the unit are exact
+_FURTHEST = 500.0  # largest place; sums of two multiples of the unit are exact up to there
 _DEPTHS = (75.0, 90.0, 110.0, 140.0, 180.0, 230.0, 300.0, 400.0)
-_ENOUGH = 60.0  # -log of the mass at infinite loss that is about to be left
+_ENOUGH = 60.0  # -log of the mass at infinite loss, about
 
 
 @dataclass(frozen=True)
 class PiecewiseExponential:
-    """Symmetric noise of density proportional to e^-V up to the last place, V of slope `slope[k]` between
-    `place[k]` and `place[k + 1]`.
+    """Symmetric noise of density proportional to e^-V up to its last place, and 0 beyond.
 
     Attributes:
-        slope: non-decreasing, from zero on.
-        place: from zero on, multiples of a power of two.
+        slope: of V between `place[k]` and `place[k + 1]`; it begins with 0 and does not decrease.
+        place: the places where the slope changes, from 0 on; multiples of a power of two.
     """
 
     slope: Array
@@ -58,11 +57,11 @@ class PiecewiseExponential:
 
     @property
     def doubt(self) -> float:
-        """How far a height, and relatively a mass or a sum of masses, may be off."""
+        """A bound on the error of a height, and on the relative error of a mass or a sum of masses."""
         return 8.0 * (len(self.place) + 16.0) * UNIT_ROUNDOFF * (1.0 + float(self.height[-1]))
 
     def masses(self) -> Array:
-        """Of the pieces on one side, in units of the density at the centre."""
+        """The masses of the pieces on one side, over the density at the centre."""
         width = np.diff(self.place)
         return np.exp(-self.height[:-1]) * width * _mean_fall(self.slope * width)
 
@@ -80,7 +79,7 @@ class PiecewiseExponential:
         return np.asarray(self.height[piece] + self.slope[piece] * (size - self.place[piece]))
 
     def cells(self, length: float) -> Cells:
-        """The pair of this noise moved by a length, a multiple of the unit, and of this noise."""
+        """The cells of this noise moved by a length, a multiple of the unit, against this noise."""
         ends = np.unique(np.concatenate([-self.place, self.place]))
         edges = np.unique(np.concatenate([ends, ends + length]))
         left, right = edges[:-1], edges[1:]
@@ -109,7 +108,7 @@ class PiecewiseExponential:
 
 
 def noise_of(table: StopLoss) -> PiecewiseExponential:
-    """The noise whose score has that stop loss, its places rounded to multiples of the unit."""
+    """The noise whose score has the stop loss of a table, with places rounded to multiples of the unit."""
     beyond = np.minimum(np.append(table.drops, 0.0), 0.5)  # the mass beyond the end of each piece
     mass = np.append(0.5, beyond[:-1]) - beyond
     slope = table.spacing * np.arange(len(table.value))
@@ -133,13 +132,13 @@ def dominating_cells(beta: float, p: float, dimension: int, length: float) -> Ce
         length: of the shifts, in units of the scale.
 
     Raises:
-        CannotCertifyError: the shift is too long, or too short, to say more than nothing.
+        CannotCertifyError: the shift is so long or so short that no useful bound is known.
     """
     for depth in _DEPTHS:
         if depth - length * furthest(beta, p, dimension, depth) >= _ENOUGH:
             break
     else:
-        raise CannotCertifyError("the shift is too long for the tails that are looked at")
+        raise CannotCertifyError("the shift is too long for the tails that are computed")
     if length < LEAST_LENGTH:
         raise CannotCertifyError("the shift is too short for the places of the noise")
     table = envelope(beta, p, dimension, depth)

@@ -7,13 +7,14 @@ functions S at one point. Written as
 
     delta = rate (S_up - S_down) - (e^t - 1) ((1 - rate) S_0 + rate S_down),
 
-every term is of the order of the rate when losses are, so that a rate of 1e-7 costs no digits. A large e^t
-meets a small Q: from a loss of about 40 on, Q may lie below the smallest double while e^t Q does not. Where
-e^t or 1/Q is very large, delta = -P expm1(t + log Q - log P), from logarithms of both survival functions.
-What is smaller than a double can hold is charged as an absolute error, everywhere.
+every term is about as large as the rate if losses are small, so that a rate of 1e-7 costs no digits.
 
-A threshold slightly off z(t) costs only the square of its error, because z(t) maximises P(z > x) - e^t Q(z >
-x) over x; that square is charged too.
+From a loss of about 40 on, Q may underflow while e^t Q is an ordinary number. Where e^t or 1/Q is very large,
+delta is therefore computed as -P expm1(t + log Q - log P), from the logarithms of both survival functions. A
+bound on everything that underflows is added to the absolute error.
+
+z(t) maximises P(z > x) - e^t Q(z > x) over x. So an error of the computed threshold changes delta only by
+about its square, which is added to the error too.
 """
 
 import math
@@ -28,11 +29,11 @@ from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.shift_pair import ShiftPair
 
 _GAMMA_ULPS = 400.0
-_LARGE = 600.0  # largest exponent of a factor: e^t overflows soon after, and 1/Q
+_LARGE = 600.0  # largest exponent of a factor e^t or 1/Q; both overflow soon after
 _SMALLEST_FACTOR = math.exp(-_LARGE)
-_UNDERFLOW = 1e-320  # more than what products, sums and tails lose that fall below the smallest double
+_UNDERFLOW = 1e-320  # more than products, sums and tails lose by underflow
 _TABLE = 3000
-_DEEPEST = 740.0  # log(1/probability) at which a double underflows
+_LOG_LEAST_PROB = 740.0  # log(1/p) of a probability p that nearly underflows
 
 Mask = NDArray[np.bool_]
 Sticks = tuple[Array, Array, Array]
@@ -85,7 +86,7 @@ def _sharpened(stick: HockeyStick, pair: ShiftPair, t: Array, factor: Array | fl
     top, bottom = pair.supremum, pair.infimum
     inside = (t < top) & (t > bottom)
     distance = np.where(inside, top - t, 0.0)
-    shrink, off = np.expm1(-distance), abs(top) + np.abs(t)  # rounding of the distance: that many ulps
+    shrink, off = np.expm1(-distance), abs(top) + np.abs(t)  # rounding of the distance, in ulps
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         if pair.down == 0.0:
             weight: Array | float = pair.rate
@@ -139,7 +140,7 @@ def _half_line(pair: ShiftPair, t: Array, z: Array, residual: Array, side: float
     with np.errstate(over="ignore", invalid="ignore"):
         excess = np.expm1(np.minimum(t, _LARGE))
         factor = np.exp(np.minimum(t, _LARGE))
-        # far below zero e^t - 1 is no small number, and P and e^t Q are taken as they are
+        # far below zero e^t - 1 is not small, and P - e^t Q is computed directly
         below = t < -1.0
         terms = np.where(below, p.mass, pair.rate * (up.mass - down.mass)), np.where(below, factor, excess)
         value = side * (terms[0] - terms[1] * q.mass)
@@ -154,8 +155,8 @@ def _half_line(pair: ShiftPair, t: Array, z: Array, residual: Array, side: float
     apart = (t > _LARGE) | ((t > 1.0) & (q.mass < _SMALLEST_FACTOR))
     if side > 0.0 and np.any(apart):
         _by_logarithms(pair, apart, t[apart], z[apart], slack[apart], p.error[apart], (value, error, slope))
-    # beyond the largest loss the half line is empty, before the smallest one it is everything; or the other
-    # way round
+    # beyond the largest loss one half line is empty and the other is everything; before the smallest loss it
+    # is the other way round
     everything = ~inside & (t <= pair.infimum if side > 0.0 else t >= pair.supremum)
     whole = -side * np.expm1(np.minimum(t, _LARGE))
     return HockeyStick(
@@ -170,7 +171,7 @@ def _half_line(pair: ShiftPair, t: Array, z: Array, residual: Array, side: float
 
 
 def _beyond_the_ends(pair: ShiftPair, t: Array) -> Array:
-    """How much of a curve may be left at t beyond the largest or the smallest loss: these two are rounded."""
+    """A bound on the curve at t beyond the largest or the smallest loss, both of which are rounded."""
     found = np.zeros_like(t)
     for end, side in ((pair.supremum, 1.0), (pair.infimum, -1.0)):
         if math.isfinite(end):
@@ -203,14 +204,15 @@ def _by_logarithms(
 
 @dataclass(frozen=True)
 class _Tail:
-    """Pr[noise > x] with a bound on its error: where it is next to one, that of the small rest counts."""
+    """Pr[noise > x] with a bound on its error; near 1 that is the error of the small difference to 1."""
 
     mass: Array
     error: Array
 
     @staticmethod
     def of(beta: float, x: Array, shift: float) -> "_Tail":
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # 0 times infinity is not used
+        # products of 0 and infinity are not used
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
             exponent = np.abs(x) ** beta
             half = 0.5 * (np.exp(-exponent) if beta == 1.0 else upper(1.0 / beta, exponent))
             mass = np.where(x < 0.0, 1.0 - half, half)
@@ -225,8 +227,11 @@ class _Tail:
 
 
 def _ulps(beta: float, x: Array, exponent: Array, shift: float) -> Array:
-    """Relative error of Q(1/beta, |x|^beta) in units of rounding: those of gamma_tail, measured against
-    mpmath, of the power, and of x = z - shift, whose shift is rounded."""
+    """Relative error of Q(1/beta, |x|^beta), in units of round-off.
+
+    It has three parts: that of gamma_tail, measured against mpmath, that of the power, and that of
+    x = z - shift, as the shift is rounded.
+    """
     moved = beta * np.abs(x) ** (beta - 1.0) * abs(shift) if shift else 0.0
     return np.asarray((16.0 if beta == 1.0 else _GAMMA_ULPS) + (beta + 3.0) * exponent + 4.0 * moved)
 
@@ -249,8 +254,9 @@ def _log_survival(beta: float, x: Array, shift: float) -> tuple[Array, Array]:
 
 
 def thresholds(pair: ShiftPair, t: Array) -> tuple[Array, Array]:
-    """z with L(z) = t and |L(z) - t|; plus infinity where the loss never exceeds t, minus infinity where it
-    always does.
+    """z with L(z) = t, and |L(z) - t|.
+
+    z is infinity if the loss never exceeds t, and minus infinity if it always does.
     """
     table, known = _table(pair)
     reachable = (t < min(pair.supremum, known[-1])) & (t > max(pair.infimum, known[0]))
@@ -283,9 +289,11 @@ def _inverse_interpolation(low: Array, high: Array, at_low: Array, at_high: Arra
 
 @lru_cache(maxsize=256)
 def _table(pair: ShiftPair) -> tuple[Array, Array]:
-    """Increasing points over all noise a double can tell from none, closer together near the kinks, and the
-    losses there."""
-    reach = _DEEPEST ** (1.0 / pair.beta)
+    """Increasing points over all noise whose probability is a positive double, and the losses there.
+
+    The points are closer together near the kinks.
+    """
+    reach = _LOG_LEAST_PROB ** (1.0 / pair.beta)
     grades = np.geomspace(1e-6, 1.0, 300) * (reach + pair.up - pair.down)
     spread = np.linspace(pair.down - reach, pair.up + reach, _TABLE)
     near = [kink + side * grades for kink in pair.kinks for side in (-1.0, 1.0)]

@@ -9,11 +9,12 @@ Convex order survives independent sums, so coordinates may be merged one by one,
 
     s_1 + r s_2  <=  (1 + w r^p)^(1/p) s   in convex order, for all 0 <= r <= 1,                           (1)
 
-then c^p = |v_1|^p + w sum of the other |v_i|^p will do, and c = w^(1/p) |v|_p if w >= 1. The size of the
-shift and the dimension have gone: the ratio and the threshold are left, two numbers, and `Cover`
-verifies (1) for all of them but thresholds where the noise has less than e^-160. What those may add is a
-number too small to see, which `Domination` carries. With w = 1 it holds for a norm slightly below beta, the
-matched one; in the l_beta norm itself, for a w slightly above one.
+then c^p = |v_1|^p + w sum of the other |v_i|^p is long enough, and so is c = w^(1/p) |v|_p if w >= 1.
+Comparison (1) no longer has the size of the shift and the dimension in it, only two numbers: the ratio r and
+the threshold t. `Cover` verifies it for all ratios, and for all thresholds but those at which the noise has a
+density below e^-160. What these may add to delta is a very small number, which is part of `Domination`. With
+w = 1 it holds for a norm slightly below beta, the matched one; in the l_beta norm itself, for a w slightly
+above one.
 
 **The score.** The score of Generalized Gaussian noise: how steeply the loss of a small shift rises.
 
@@ -61,7 +62,7 @@ from ggdp.mechanisms.additive_noise import matched_exponent
 from ggdp.numerics import Array
 from ggdp.search import arithmetic, halve
 
-_FARTHEST = 690.0  # -log of the density of the noise beyond which a double holds nothing
+_FARTHEST = 690.0  # -log of the density of the noise at which doubles underflow
 _DEEP = 220.0  # -log of the density up to which there are small cells
 _STEEP_CELLS = 90
 _BLOCK = 256
@@ -99,7 +100,7 @@ class ScoreLaw:
 
     @property
     def largest(self) -> float:
-        """The score beyond which a double holds nothing."""
+        """The score beyond which probabilities underflow."""
         return float(self.beta * _FARTHEST ** (1.0 - 1.0 / self.beta))
 
     @cached_property
@@ -159,13 +160,13 @@ _STRIP = 1.25  # ratio of the two ends of a strip
 _FIRST_CELLS = 96
 _HALVINGS = 6
 _MARGIN = 1e-8  # relative, for rounding
-_GAMMA_ROUNDING = 1e-12  # of incomplete gamma functions, with a factor of five to spare
+_GAMMA_ROUNDING = 1e-12  # relative error of incomplete gamma functions, with a margin of a factor of five
 _MOMENT_CELLS = 2000
 
 
 @dataclass(frozen=True)
 class StripReport:
-    """Whether all cells of a strip are done, how many there were, and where (1) failed, if it did."""
+    """Whether all cells of a strip were verified, how many there were, and where (1) failed, if it did."""
 
     done: bool
     cells: int
@@ -298,9 +299,9 @@ LEAST_BETA, MOST_BETA = 1.03, 1.95
 
 _DEPTH = 160.0  # -log of the density of the noise at the largest threshold
 _MOST_STRIPS = 300
-_STRETCH = 1e-13  # of the one coordinate, which pays for the thresholds left out
-_MOST_MERGED = 1e30  # coordinates; further ones are taken together
-_MOST_REST = 0.05  # of the length, beyond which taking them together is of no use
+_STRETCH = 1e-13  # relative stretch of the coordinate that makes up for thresholds that are not covered
+_MOST_MERGED = 1e30  # number of coordinates that are merged one by one; the others are bounded together
+_MOST_REST = 0.05  # relative stretch above which that bound is of no use
 
 
 @dataclass(frozen=True)

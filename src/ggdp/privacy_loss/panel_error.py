@@ -10,9 +10,9 @@ If f is analytic in the ellipse with foci at the ends of a panel of half-length 
 
 Here f = e^F with F from `privacy_loss.quadrature`. M is certified, not sampled: |f| = e^{Re F} takes its
 maximum on the ellipse's rim, and between the rim points where it is evaluated it can grow by no more than
-e^{distance * sup|F'|}. Panels that touch a kink of non-integer beta, where f is only Lipschitz, are charged
-length^2 * sup|f'|; panels that hold nothing, twice their integral of |f|. The test that would fail if any of
-this were wrong: tests/privacy_loss/test_quadrature.py, against mpmath at 50 digits.
+e^{distance * sup|F'|}. For panels that touch a kink of non-integer beta, where f is only Lipschitz, the bound
+is length^2 * sup|f'|. For panels with negligible mass it is twice their integral of |f|. The test that would
+fail if any of this were wrong: tests/privacy_loss/test_quadrature.py, against mpmath at 50 digits.
 """
 
 import math
@@ -30,7 +30,7 @@ Tilts = tuple[float, ...]
 Complex = NDArray[np.complex128]
 
 _RIM = np.exp(1j * np.linspace(0.0, math.pi, 13))
-_APART = math.log(2.0)  # log of the ratio of two parts whose sum has no zero, whatever their phases
+_APART = math.log(2.0)  # log of a ratio of two terms at which their sum has no zero, whatever their phases
 _ELLIPSES = (5.0, 2.5)  # candidate rho, the usually better one first; a nearer kink shrinks the ellipse
 
 
@@ -53,7 +53,7 @@ def log_panel_error(
         touching = np.isin(left, pair.kinks) | np.isin(right, pair.kinks)
     bounds = [(touching, _log_lipschitz_error)]
     bounds += [(~touching, partial(_log_ellipse_error, rho=rho)) for rho in _ELLIPSES]
-    with np.errstate(divide="ignore"):  # a panel may be a single point, of no error
+    with np.errstate(divide="ignore"):  # a panel that is a single point has no error
         best = _log_whole(pair, left, right, tilts)
         for where, bound in bounds:
             some = where & ~np.all(best <= wanted, axis=0)
@@ -63,7 +63,7 @@ def log_panel_error(
 
 
 def _log_whole(pair: ShiftPair, left: Array, right: Array, tilts: Tilts) -> Array:
-    """The trivial bound, twice the panel's integral of |f|: panels that hold nothing need no resolution."""
+    """The trivial bound, twice the panel's integral of |f|, which is enough where that is negligible."""
     half = 0.5 * (right - left)
     pulls = _Pulls.on(pair, 0.5 * (left + right), half)
     rows = []

@@ -24,8 +24,8 @@ from ggdp.privacy_loss.shift_pair import ShiftPair
 
 MOST_PANELS = 2000
 _MOST_ROUNDS = 60
-_MANY, _FEW = 200, 16  # releases of which a few are tried first, and how many
-_CLOSE = 0.125  # exponents this close, of many, hand on their panels
+_MANY, _FEW = 200, 16  # number of releases from which on a few are tried first, and how many these are
+_CLOSE = 0.125  # largest difference of exponents whose panels are reused, if there are many releases
 NEGLIGIBLE = -41.0
 """log of the error allowed per panel, relative to phi(theta), where nothing else is asked for."""
 
@@ -34,7 +34,7 @@ _STRIDES = np.concatenate([[0.0], np.geomspace(0.25, 1e9, 48)])
 
 @dataclass(frozen=True)
 class Nodes:
-    """Losses and log P-masses such that phi(s) is sum exp(log_mass + s loss), and what that sum may miss.
+    """Quadrature nodes: phi(s) is about the sum of exp(log_mass + s loss), with bounds on the error.
 
     Attributes:
         loss: the loss at each node.
@@ -71,7 +71,7 @@ def _gauss_legendre(count: int) -> tuple[Array, Array]:
 def tail_ends(
     pair: ShiftPair, theta: float, log_phi: float, depth: float = 44.0
 ) -> tuple[float, float, float]:
-    """Ends of the line that hold all but a share e^-depth of phi(theta), with a bound on the share left out.
+    """An interval outside of which phi(theta) has at most the share e^-depth, and a bound on that share.
 
     Right of z, with share_down <= its value at z, F'(x) <= beta x^(beta-1) * bracket(z) for every x >= z,
     where bracket = -1 + (1+theta)(1 - (1-up/z)^(beta-1)) + theta share_down (( 1+|down|/z)^(beta-1) - 1)
@@ -82,7 +82,7 @@ def tail_ends(
 
     def right(z: Array) -> Array:
         share = pair.share(z, pair.down) if pair.down else np.zeros_like(z)
-        with np.errstate(invalid="ignore", divide="ignore"):  # a cut may lie left of the shift
+        with np.errstate(invalid="ignore", divide="ignore"):  # a cut may be left of the shift
             growth = (1.0 + theta) * -np.expm1(power * np.log1p(-pair.up / z))
             growth = growth + theta * share * np.expm1(power * np.log1p(-pair.down / z))
             bound = log_tilted(pair, z, theta) - np.log((1.0 - growth) * pair.beta * z**power)
@@ -97,7 +97,7 @@ def tail_ends(
     if -low < pair.floor:  # the law begins here
         low, share = -pair.floor, 0.0
     if pair.cut <= pair.up or (math.isfinite(pair.cut) and float(right(np.array(pair.cut))) > enough):
-        return -low, pair.cut, share  # the law ends here, nothing is left out
+        return -low, pair.cut, share  # the law ends here, and nothing lies beyond
     high, log_high = _first_below(right, max(1.001 * pair.up + 1e-3, pair.floor + 1e-3), enough)
     return -low, min(high, pair.cut), share + math.exp(min(log_high - log_phi, 0.0))
 
@@ -108,7 +108,7 @@ def _first_below(bound: Callable[[Array], Array], start: float, enough: float) -
     Also the bound there.
     """
     points = start + _STRIDES
-    for _ in range(2):  # the end need not be exact, only not wasteful
+    for _ in range(2):  # the end need not be exact; it should only not be much too far
         values = bound(points)
         below = np.nonzero(values <= enough)[0]
         if not len(below):
@@ -157,7 +157,7 @@ def certified_nodes(
         tilts: real parts > -1 that will be asked for.
         omega: largest imaginary part that will be asked for at the first tilt; the others are asked for on
             the real axis.
-        log_phis: log phi at each tilt, only as a yardstick; a rough value is enough.
+        log_phis: a rough log phi at each tilt, by which errors are scaled.
         floor: leave out the noise before this point; the sums are then those of the rest.
         cut: leave out the noise beyond this point, likewise.
         most_panels: give up rather than use more.
@@ -181,7 +181,7 @@ def certified_nodes(
         pair, edges[:-1], edges[1:], tilts, omega, log_phis, most_panels, negligible
     )
     nodes = _nodes_on(pair, left, right, tilts, anchors)
-    # errors are shares of the yardstick so far, which may be too long
+    # errors are relative to the rough log phi so far, which may be too large
     shares = tuple(
         (error + end[2]) * math.exp(min(max(rough - log_phi, 0.0), 700.0))
         for error, end, rough, log_phi in zip(errors, ends, log_phis, nodes.log_phi, strict=True)
@@ -209,8 +209,7 @@ def certified_nodes_of_all(
     most_in_all: int = 10**9,
     negligible: float = NEGLIGIBLE,
 ) -> list[Nodes]:
-    """`certified_nodes` of many releases, those alike one after another: the panels of one are then a good
-    start for the next.
+    """`certified_nodes` of many releases. Similar ones follow each other, and begin with the same panels.
 
     Raises:
         CannotCertifyError: one needs more than `most_panels`, or all more than `most_in_all`.
@@ -222,7 +221,7 @@ def certified_nodes_of_all(
         range(len(pairs)),
         key=lambda i: (groups[i], pairs[i].up - pairs[i].down, pairs[i].beta, pairs[i].rate),
     )
-    if len(pairs) > _MANY:  # a few of them tell whether all can be afforded, before all are tried
+    if len(pairs) > _MANY:  # a few of them show whether there is room for the panels of all
         few = alike[:: len(pairs) // _FEW]
         some = [pairs[index] for index in few]
         sample = certified_nodes_of_all(
@@ -231,7 +230,8 @@ def certified_nodes_of_all(
         if sum(len(nodes.edges) for nodes in sample) / len(few) * len(pairs) > most_in_all:
             raise CannotCertifyError("the loss oscillates too fast for quadrature")
     for index in alike:
-        keeps = groups[index] == group or omega == 0.0  # between groups, only a short line's panels
+        # only the panels for a short line are used for another group
+        keeps = groups[index] == group or omega == 0.0
         like, group = like if keeps else None, groups[index]
         wanted = partial(
             certified_nodes,
@@ -249,16 +249,17 @@ def certified_nodes_of_all(
                 raise
             like, nodes = None, wanted()
         fresh = len(nodes.edges) if like is None else fresh
-        like = nodes if len(nodes.edges) <= 1.3 * fresh else None  # panels are cut and never joined
+        # panels are only ever cut, so that too fine ones are not reused
+        like = nodes if len(nodes.edges) <= 1.3 * fresh else None
         left -= len(nodes.edges)
         found[index] = nodes
     return [found[index] for index in range(len(pairs))]
 
 
 def _groups(betas: Array) -> list[int]:
-    """A number for each release, the same for exponents so close that panels can be handed on.
+    """A number for each release, the same for exponents so close that panels can be reused.
 
-    Whole exponents, which have no graded panels, keep to themselves.
+    Each whole exponent is a group of its own, since its panels are not graded.
     """
     distinct, place = np.unique(betas, return_inverse=True)
     if len(distinct) <= _FEW:
@@ -284,11 +285,11 @@ def _nodes_on(pair: ShiftPair, left: Array, right: Array, tilts: Tilts, anchors:
         total = float(term.sum())
         shares.append(term / total)
         log_phi.append(peak + math.log(total))
-        # An exponent is off by a few ulps of each of its parts, and that is its term's relative error.
+        # the error of an exponent, a few ulps of each of its parts, is the relative error of its term
         ulps = 8.0 + (pair.beta + 3.0) * power + 6.0 * ((1.0 + theta) * np.abs(up) + theta * np.abs(down))
         roundoff.append(UNIT_ROUNDOFF * (float(shares[-1] @ ulps) + len(z)))
     mean = float(shares[0] @ loss)
-    # a loss is off by some ulps of the two logarithms that it is the difference of, and of their log odds
+    # a loss is the difference of two logarithms, and has their rounding errors, and those of their log odds
     # times the posterior probability of the record; close to a kink these are differences of powers
     size = np.abs(up) + np.abs(down)
     for shift in (pair.up, pair.down):

@@ -22,7 +22,7 @@ integral with a proved error.
 and again nothing cancels: h is computed from e^L expm1((a-1) L) - (a-1) expm1(L), or, for small
 L, from its series, whose coefficients are positive. Q h is a sum of P e^{(a-1) L}, P and Q, each of which has
 a proved quadrature error on every panel (`panel_error`; Q, reflected, is the P of another pair). Panels are
-split until those errors are negligible against the integral itself; rounding is charged node by node.
+split until those errors are negligible against the integral itself; the rounding of every node is added.
 """
 
 import math
@@ -42,9 +42,9 @@ SLACK = 1e-9
 """What upper bounds are raised by: the proved error of gains, and rounding in what is made of them."""
 _PANEL_ERROR = -32.0  # log of the error allowed per panel, relative to the integral of (2)
 _MOST_PANELS = 1500
-_SERIES = 0.5  # losses, times the order, up to which h is a series
+_SERIES = 0.5  # largest |loss| times order for which h is computed by its series
 _TERMS = 22
-LARGEST_GAIN = 700.0  # beyond, an order is of no use to any delta down to 1e-100 and counts as infinite
+LARGEST_GAIN = 700.0  # larger gains are of no use at any delta down to 1e-100, and count as infinite
 
 
 def gains(beta: float, orders: Array, shift: float, largest: float = LARGEST_GAIN) -> Array:
@@ -94,7 +94,8 @@ def sampled_gain(pair: ShiftPair, order: float) -> tuple[float, float]:
     log_order, log_theta = math.log(order), math.log(order - 1.0)
     other = ShiftPair(pair.beta, abs(pair.down), 0.0, pair.rate)  # reflected, its P is Q
     shift = min(max(pair.up, -pair.down), 1.0)
-    yard = min(2.0 * math.log(pair.rate) + log_theta, 0.0) + 4.0 * math.log(shift) - 10.0  # surely too small
+    # certainly too small
+    yard = min(2.0 * math.log(pair.rate) + log_theta, 0.0) + 4.0 * math.log(shift) - 10.0
     tails = [
         (tail_ends(pair, order - 1.0, yard), 0.0),
         (tail_ends(pair, 0.0, yard), log_order),
@@ -135,7 +136,7 @@ def _excess(pair: ShiftPair, order: float, left: Array, right: Array) -> tuple[f
     down = pair.log_mixture(z, pair.down)
     loss, power = pair.log_mixture(z, pair.up) - down, np.abs(z) ** pair.beta
     log_q = down - power - pair.log_normalizer + (np.log(half)[:, None] + np.log(weights)).ravel()
-    # each term is e^exponent times a factor: h itself, or for positive losses h e^(-aL)
+    # each term is e^exponent times a factor, which is h, or h e^(-aL) for positive losses
     small, positive = order * np.abs(loss) < _SERIES, loss > 0.0
     exponent = log_q + np.where(positive & ~small, order * loss, 0.0)
     near = np.where(small, loss, 0.0)

@@ -20,10 +20,10 @@ powers over a disc on one side of the kink are at its nearest or farthest point,
 v^(beta-2)| <= 2h |beta-2| sup|t|^(beta-3) right of the kink, where u - v = 2h. No maximum is sampled.
 
 On the real line phi rises to one peak and falls: phi' = beta y^(beta-1) times (a-1)(1+h/y)^(beta-1) -
-a (1-h/y)^(beta-1), which decreases, for y > h, and phi' > 0 for y < h. So a panel that holds nothing need not
-be resolved: its error is at most 2 (2r) sup f. The two panels that touch the kink, of length w, are charged
-w^2 sup|f'| unless beta is whole; the tail beyond a point Y right of the peak, (4/Z) e^phi(Y) / |phi'(Y)|.
-Panels whose bound is not negligible are cut in two. Rounding is charged node by node. The test that would
+a (1-h/y)^(beta-1), which decreases, for y > h, and phi' > 0 for y < h. So a panel with negligible mass has a
+simple bound: its error is at most 2 (2r) sup f. For the two panels that touch the kink, of length w, it is
+w^2 sup|f'| unless beta is whole; for the tail beyond a point Y right of the peak, (4/Z) e^phi(Y) / |phi'(Y)|.
+Panels whose bound is not negligible are cut in two. The rounding of every node is added. The test that would
 fail if any of this were wrong: tests/privacy_loss/test_renyi_divergence.py, against mpmath.
 """
 
@@ -40,7 +40,7 @@ _ELLIPSES = (2.4, 4.0, 7.0)  # candidates for rho
 _MOST_ROUNDS = 40
 _MOST_PANELS = 3000
 _NEGLIGIBLE = -31.0  # log of the error allowed per panel, relative to the integral
-_DEEP = 60.0  # log of the share of the integrand left out in the tail
+_DEEP = 60.0  # -log of the share of the integral in the tail, which is bounded and not computed
 _INNERMOST = 1e-8  # first panel next to the kink, in units of h
 _GRADING = 3.0  # a panel is at most this many times as long as its distance to the kink
 
@@ -73,7 +73,7 @@ def integrals(beta: float, orders: Array, shift: float) -> Integrals:
     with np.errstate(over="ignore"):
         left_out = np.exp(_log_tail(beta, orders, half, float(edges[-1])) - found)
         missed = np.exp(log_error).sum(axis=1) + left_out + roundoff
-    # what is missed is relative to the sum, once it is known to be no more than a half
+    # the errors are relative to the integral; made relative to the sum, if they are at most a half
     return Integrals(found, np.where(missed <= 0.5, missed, np.inf))
 
 
@@ -260,7 +260,7 @@ def peak_gain(beta: float, orders: Array, shift: float) -> Array:
 
 
 def _reach(beta: float, orders: Array, shift: float) -> float:
-    """How far right of the kink the integrand of the largest order has to be followed."""
+    """How far right of the kink the integrand of the largest order is not negligible."""
     half, order = 0.5 * shift, float(orders.max())
     peak = float(_peak(beta, np.array([order]), shift)[0])
     small = min(2.0 * math.log(shift) + math.log(float(orders.min()) - 1.0), 0.0)  # e^gain - 1, about
@@ -287,10 +287,10 @@ def _graded(length: float, beta: float, half: float) -> Array:
     while here < length:
         edges.append(here)
         step = _GRADING * here
-        for _ in range(3):  # narrow enough at the panel's far end too
+        for _ in range(3):  # the panel must be short enough at its far end too
             step = min(step, _width(beta, here + half + step))
         here += max(step, 1e-3 * here)
-    # a sliver at the end is joined to the panel before it
+    # a very short last panel is joined to the one before it
     if len(edges) > 2 and length - edges[-1] < 0.3 * (edges[-1] - edges[-2]):
         edges.pop()
     return np.array([*edges, length])

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far the score of a shift can lie above a threshold on average, over all shifts of a norm's ball.
+"""The largest stop loss of the score of a shift, over all shifts in the ball of a norm.
 
-With independent scores s_i (`ScoreLaw`) and t >= 0, wanted is a function that is certainly no smaller than
+The stop loss of a variable A is E(A - t)_+ as a function of t. With independent scores s_i (`ScoreLaw`), this
+module computes an upper bound, for all t >= 0, of
 
     pi(t) = sup E(v.s - t)_+     over all v in d coordinates with |v|_p <= 1.                              (1)
 
-The scale of the noise and the length of the shift do not occur in it: a table serves all of them.
+The scale of the noise and the length of the shift do not occur in it: one table is enough for all of them.
 
-**Laws.** A symmetric variable of mean zero is known by its stop loss t -> E(A - t)_+, t >= 0. Values on a
+**Laws.** A symmetric variable A of mean zero is determined by its stop loss at t >= 0. Values on a
 grid, joined by chords and lowered by the last one, e, are the stop loss of a law on the grid, A'. So if
 the values are no less than those of A, then E(A - t)_+ <= E(A' - t)_+ + e for all t; and since a -> E(a +
 B - t)_+ is convex with slopes from 0 to 1, a mean of such functions, also E(A + B - t)_+ <= E(A' + B -
@@ -25,8 +26,8 @@ c (a w_i + (1-a) w_(i+1)) with c >= 1 for some i, since the dual ball is convex,
 tangents at n equal angles, V_i is 1 + O(1/n^2) times too long. For two equal laws half of the arc is
 enough, by symmetry.
 
-**Rounding.** Nothing is subtracted but neighbouring values of a table; everything else is a sum or a
-product of positive numbers, and raised by more than these can be off.
+**Rounding.** Only neighbouring values of a table are subtracted. Everything else is a sum or a product of
+positive numbers, and is raised by more than its rounding error.
 """
 
 import math
@@ -41,16 +42,16 @@ from ggdp.privacy_loss.matched_norm import ScoreLaw
 
 _FINE = 0.03  # spacing of the grid, in standard deviations of a score
 _MOST_POINTS = 2000
-_TANGENTS = 16  # on half an arc
-_LEAST_FACTOR = 1e-6  # of a law that is added
+_TANGENTS = 16  # number of tangents on half an arc
+_LEAST_FACTOR = 1e-6  # smallest factor x or y of a law that is added
 _MARGIN = 1.15
-_TINY = 1e-290  # more than what underflows
-_DOUBT = 1e-12  # of a stop loss's two terms, with a factor of two to spare for incomplete gamma functions
+_UNDERFLOW = 1e-290  # more than any number that underflows
+_DOUBT = 1e-12  # relative error of the terms of a stop loss, twice that of incomplete gamma functions
 
 
 @dataclass(frozen=True)
 class StopLoss:
-    """Upper bounds of a stop loss at 0, h, 2h, ...; beyond the last point, the last one bounds it.
+    """Upper bounds of a stop loss at 0, h, 2h, ...; the last one holds beyond the last point too.
 
     Attributes:
         spacing: h, a number of few bits, so that multiples of it are exact.
@@ -70,7 +71,7 @@ class StopLoss:
         return np.asarray(np.maximum.accumulate(falls[::-1])[::-1])
 
     def law(self) -> Array:
-        """Masses at -n h, ..., n h: of the law whose stop loss is this one less its last value."""
+        """Masses at -n h, ..., n h of the law whose stop loss is this one less its last value."""
         drops = np.append(self.drops, 0.0)
         right = drops[:-1] - drops[1:]
         middle = max(1.0 - 2.0 * float(drops[0]), 0.0) + 8.0 * UNIT_ROUNDOFF
@@ -78,13 +79,14 @@ class StopLoss:
         return np.concatenate([right[::-1], [middle], right]) * raised
 
     def scaled(self, factor: float) -> "StopLoss":
-        """Of factor times the variable: factor times the chords at t / factor, at most at the same points."""
+        """The bounds for factor times the variable: factor times the chords at t / factor."""
         place = np.arange(len(self.value)) / factor
         index = np.minimum(place, len(self.value) - 1.0).astype(np.intp)
         after = np.minimum(index + 1, len(self.value) - 1)
         share = np.minimum(place - index, 1.0)
         left, right = self.value[index], self.value[after]
-        slip = 8.0 * (index + 2.0) * UNIT_ROUNDOFF * left  # of the place, times how far the chord falls
+        # rounding of the place, times the fall of the chord
+        slip = 8.0 * (index + 2.0) * UNIT_ROUNDOFF * left
         value = (left * (1.0 - share) + right * share + slip) * factor * (1.0 + 8.0 * UNIT_ROUNDOFF)
         return StopLoss(self.spacing, np.minimum.accumulate(value))
 
@@ -115,7 +117,7 @@ def envelope(beta: float, p: float, dimension: int, depth: float) -> StopLoss:
         place = np.minimum(points / factor, law.largest)
         x = law.place(place)
         doubt = _DOUBT * (law.density(x) + place * law.survival(x))
-        value = factor * (np.maximum(law.stop_loss(place), 0.0) + doubt) + _TINY
+        value = factor * (np.maximum(law.stop_loss(place), 0.0) + doubt) + _UNDERFLOW
         return StopLoss(spacing, np.minimum.accumulate(value))
 
     def ball(count: int) -> StopLoss:
@@ -134,10 +136,10 @@ def furthest(beta: float, p: float, dimension: int, depth: float) -> float:
     conjugate = beta / (beta - 1.0)
     wide = float(dimension)
     reach = beta * depth ** (1.0 / conjugate) * wide ** max(1.0 - 1.0 / p - 1.0 / conjugate, 0.0)
-    if beta < 2.0:  # many coordinates have the tails of Gaussian noise
+    if beta < 2.0:  # a sum of many coordinates has Gaussian tails
         std = math.sqrt(0.5 * math.pi) / math.gamma(1.0 + 1.0 / beta)
         reach = min(reach, 1.1 * std * math.sqrt(2.0 * depth) * wide ** max(0.5 - 1.0 / p, 0.0))
-        reach *= _MARGIN  # steep tails are not those of a law on a grid
+        reach *= _MARGIN  # a law on a grid has less steep tails
     return float(reach)
 
 
@@ -153,11 +155,11 @@ def _merged(pairs: list[tuple[StopLoss, StopLoss]]) -> StopLoss:
         value[: len(beyond)] = spacing * np.cumsum(beyond[::-1])[::-1]
         value = value[:count] + (one.value[-1] + other.value[-1])
         largest = np.maximum(largest, value)
-    return StopLoss(spacing, largest * (1.0 + 16.0 * (4.0 * count + 8.0) * UNIT_ROUNDOFF) + _TINY)
+    return StopLoss(spacing, largest * (1.0 + 16.0 * (4.0 * count + 8.0) * UNIT_ROUNDOFF) + _UNDERFLOW)
 
 
 def _trimmed(mass: Array) -> Array:
-    """Without the zeros at both ends, of which there are as many on either side."""
+    """The masses without the zeros at both ends, of which there are equally many on both sides."""
     kept = np.flatnonzero(mass)
     return mass[kept[0] : kept[-1] + 1]
 
@@ -188,6 +190,6 @@ def _rounded_up(dimension: int) -> int:
 
 
 def _few_bits(spacing: float) -> float:
-    """No smaller, and a multiple of a power of two with 20 bits."""
+    """The number, rounded up to 20 significant bits."""
     fraction, exponent = math.frexp(spacing)
     return math.ldexp(math.ceil(fraction * 2**20), exponent - 20)

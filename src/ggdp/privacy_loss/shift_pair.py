@@ -24,14 +24,15 @@ import numpy as np
 
 from ggdp.numerics import Array
 
-# Beyond this the odds e^l of a shift swamp 1 - rate, and log(1 - rate + rate e^l) is taken around l itself.
+# Beyond this 1 - rate is negligible beside rate e^l, and log(1 - rate + rate e^l) is taken around l itself.
 _LARGE_LOG_ODDS = 30.0
 
 
 def log_mixed(log_odds: Array, rate: float) -> Array:
-    """log(1 - rate + rate e^l) for l that e^l holds, to full relative accuracy.
+    """log(1 - rate + rate e^l) for l whose exponential does not overflow, to full relative accuracy.
 
-    Next to -1, rate (e^l - 1) has lost the digits of 1 - rate, which is exact itself for rates above a half.
+    Where rate (e^l - 1) is close to -1 it has too few digits. There 1 - rate is added instead, which is exact
+    for rates above a half.
     """
     less = rate * np.expm1(log_odds)
     if rate <= 0.5:
@@ -42,10 +43,10 @@ def log_mixed(log_odds: Array, rate: float) -> Array:
 
 @dataclass(frozen=True)
 class ShiftPair:
-    """P = (1-rate) N(0) + rate N(up) against Q = (1-rate) N(0) + rate N(down), unit scale.
+    """The pair P = (1-rate) N(0) + rate N(up), Q = (1-rate) N(0) + rate N(down), for noise of scale 1.
 
     With a finite `cut` both laws are restricted to noise up to it, with a finite `floor` to noise from there
-    on, and weigh less than one: `engines.rare` and `engines.jumps` treat the other noise apart.
+    on. Their masses are then below 1; `engines.rare` and `engines.jumps` account for the rest separately.
     """
 
     beta: float
@@ -67,19 +68,19 @@ class ShiftPair:
 
     @property
     def supremum(self) -> float:
-        """The largest loss, reached as z -> infinity; infinite unless tails are Laplace or Q keeps N(0)."""
+        """The largest loss, its limit for z -> infinity: finite for beta = 1, a cut, or sampled ADD."""
         if math.isfinite(self.cut):
             return float(self.loss(np.array(self.cut)))
         return self._limit(self.up) - self._limit(self.down)
 
     @property
     def reverse(self) -> "ShiftPair":
-        """The pair (Q, P), reflected so that its loss, minus this one's, is non-decreasing again."""
+        """The pair (Q, P), reflected so that its loss is non-decreasing too. Its loss is minus this one's."""
         return ShiftPair(self.beta, -self.down, -self.up, self.rate)
 
     @property
     def infimum(self) -> float:
-        """The smallest loss, reached as z -> -infinity."""
+        """The smallest loss, which is the limit for z -> -infinity."""
         if math.isfinite(self.floor):
             return float(self.loss(np.array(self.floor)))
         return self._limit(-self.up) - self._limit(-self.down)

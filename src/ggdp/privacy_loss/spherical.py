@@ -3,8 +3,7 @@
 
 The noise has the density C |x|^-c exp(-|x|^beta) on R^d, d >= 2, 0 <= c <= d - 1, in units of its scale; P is
 the noise moved by a vector of length m, Q the noise itself. Let r and s be the distances of an outcome from
-the centres of Q and of P. The loss is L = r^beta - s^beta + c log(r/s), and the law of (r, s) is all that
-matters. In the elliptic coordinates
+the centres of Q and of P. The loss is L = r^beta - s^beta + c log(r/s). In the elliptic coordinates
 
     r = m/2 (cosh xi + sin phi),    s = m/2 (cosh xi - sin phi),    xi >= 0,  |phi| <= pi/2,
 
@@ -23,7 +22,7 @@ and P has F(xi, -phi). The plane of coordinates is cut into rectangles. On each 
 Masses are divided by their sum. Rectangles of nearly equal loss are put together. What lies outside of all
 rectangles is bounded by Chernoff's bound for the radius and by the area of a cap of the sphere.
 
-The grid only plans: a poor one makes an answer wide, not wrong.
+Any grid gives valid bounds; a poor one gives wide ones.
 """
 
 import math
@@ -42,22 +41,22 @@ BETA = arguments.Range("beta", least=1.0, most=32.0, typical=(1.0, 4.0))
 LENGTH = arguments.Range("sensitivity / scale", least=1e-6, most=1e6, typical=(0.01, 10.0))
 
 _MOST_LOSS = 4000.0
-_FAR = 310.0  # nats; what lies outside of the grid has a probability below e^-310
-_BULK = 45.0  # nats, within which the grid is fine
-_LOW_BULK = 20.0  # nats, the same for small radii, where losses are small
-_COARSER = 8.0  # how much larger rectangles are beyond the bulk
-_ANGLES = 800  # rectangles in one half of the angles' bulk
-_FEW = 20  # dimensions, below which the grid is long along xi
-_RADII, _MOST_RADII = 150, 3000  # along the bulk of xi
+_FAR = 310.0  # the probability of everything outside of the grid is below e^-310
+_BULK = 45.0  # the grid is fine where probabilities are above e^-45
+_LOW_BULK = 20.0  # the same for small radii, where losses are small
+_COARSER = 8.0  # how many times larger rectangles are outside of this bulk
+_ANGLES = 800  # rectangles in one half of the bulk of angles
+_FEW = 20  # dimension below which the grid is long along xi
+_RADII, _MOST_RADII = 150, 3000  # rectangles along the bulk of xi, usually and at most
 _LOSS_STEP = 1e-3  # largest relative change of the loss over a rectangle, along xi
-_GROUPS = 2000  # groups of rectangles for a loss that grows by its typical size, or e-fold beyond
+_GROUPS = 2000  # groups of rectangles while the loss grows by its typical size, or by a factor e beyond
 _ENOUGH = 1 << 20  # rectangles in one half of the angles
-_KINDS = 6  # of groups: narrow rectangles are kept apart from wide ones, which are rare
+_KINDS = 6  # kinds of groups: narrow rectangles are not grouped with wide ones, which are rare
 _BLOCK = 1 << 18  # rectangles that are treated at once
-_AT_POLE = 1e-8  # of 1 - sin phi / cosh xi: nearer to a pole the loss counts as infinite
-_AT_POLES = 1e-16  # probability of losses that count as infinite for their sake
-_KEPT = 1e-120  # more than lies outside of the grid
-_NEGLIGIBLE = 1e-290  # masses below, of the largest one, may have lost digits to underflow
+_AT_POLE = 1e-8  # value of 1 - sin phi / cosh xi below which, near a pole, the loss counts as infinite
+_AT_POLES = 1e-16  # probability of losses that count as infinite because of the poles
+_KEPT = 1e-120  # a probability above that of everything outside of the grid
+_NEGLIGIBLE = 1e-290  # masses below this share of the largest one may have lost digits to underflow
 _SKETCH = ((64, 400), (160, 300))  # nodes along xi and along one half of the angles, for estimates alone
 _RULES = {n: np.polynomial.legendre.leggauss(n) for n in (2, 4)}
 
@@ -73,7 +72,7 @@ class _Pair:
 
     @property
     def nodes(self) -> int:
-        """Of the rule along xi: two where rectangles are narrow anyway, for the sake of the loss."""
+        """Number of nodes along xi: two if rectangles are narrow because of the loss, else four."""
         return 2 if self.dimension < _FEW and self.beta > 1.4 else 4
 
     @property
@@ -89,7 +88,7 @@ class _Grid:
     centre: float
     steps: Array
     angles: Array
-    outside: float  # bounds the probability, under P and under Q, of what is not covered
+    outside: float  # bound on the probability, under P and under Q, of everything outside
 
 
 def spherical_cells(beta: float, dimension: int, length: float, pole: float = 0.0) -> Cells:
@@ -111,7 +110,7 @@ def spherical_cells(beta: float, dimension: int, length: float, pole: float = 0.
         smallest, largest = _losses(pair, grid.centre, steps, grid.angles)
         place = per_size * np.arcsinh(0.5 * (smallest + largest) / typical)
         room = np.hypot(smallest + largest, 2.0 * typical) / per_size  # two groups wide
-        with np.errstate(invalid="ignore"):  # losses have no bound next to a pole
+        with np.errstate(invalid="ignore"):  # losses are unbounded next to a pole
             kind = np.clip(np.ceil(np.log2((largest - smallest) / room)), 0.0, _KINDS - 1.0)
         kind = np.where(np.isfinite(room), kind, _KINDS - 1.0)
         index = np.clip(np.rint(place) + groups // 2, 0.0, groups - 1.0) + groups * kind
@@ -176,8 +175,9 @@ def sketch(beta: float, dimension: int, length: float, pole: float = 0.0) -> Cel
 
 
 def _cut_at_poles(cells: Cells) -> Cells:
-    """The same cells where the rarest losses, next to the two poles, count as infinite ones: they have no
-    exponential moments of high orders, which a composition needs.
+    """The same cells, with the rarest losses, next to the two poles, made infinite.
+
+    Otherwise exponential moments of high orders, which a composition needs, would not exist.
     """
     high, low = cells.loss_high.copy(), cells.loss_low.copy()
     for loss, mass, end in ((high, cells.p_high, math.inf), (low, cells.q_high, -math.inf)):
@@ -187,9 +187,9 @@ def _cut_at_poles(cells: Cells) -> Cells:
 
 
 def within(cells: Cells, largest: float) -> Cells:
-    """The same cells where no loss is larger than `largest`, either way; the last cell is that of the rest.
+    """The same cells, if |loss| is known to be at most `largest`; the last cell is for everything outside.
 
-    The last cell's masses are raised: a top loss of too small a mass would be taken for an infinite one.
+    The last cell's masses are raised, since a largest loss of very small mass would be taken as infinite.
     """
     largest *= 1.0 + 4.0 * UNIT_ROUNDOFF
     raised = np.zeros_like(cells.p_high)
@@ -205,7 +205,7 @@ def within(cells: Cells, largest: float) -> Cells:
 
 
 def _check_loss(pair: _Pair) -> None:
-    """Refuse losses far beyond the largest epsilon that is computed."""
+    """Raise an error for losses far above the largest epsilon that is computed."""
     radius = pair.shape ** (1.0 / pair.beta)
     with np.errstate(over="ignore"):
         mean = np.hypot(radius, pair.length) ** np.float64(pair.beta) - pair.shape
@@ -220,7 +220,7 @@ def _too_large(pair: _Pair) -> str:
     )
 
 
-# --- where to cut: plans only, but for `outside`
+# --- the grid; of it only `outside` is certified
 
 
 def _grid(pair: _Pair) -> _Grid:
@@ -252,7 +252,7 @@ def _grid(pair: _Pair) -> _Grid:
 
 
 def _refinement(steps: Array) -> int:
-    """How many times as many angles are taken where few radii are needed."""
+    """By how many times the number of angles is raised if few radii are needed."""
     return int(min(max(_ENOUGH // (len(steps) * _ANGLES), 1), 8))
 
 
@@ -341,7 +341,7 @@ def _peak(pair: _Pair, grid: _Grid) -> float:
 
 
 def _masses(pair: _Pair, centre: float, steps: Array, angles: Array, peak: float) -> tuple[Array, Array]:
-    """Bounds on the Q-masses of rectangles, up to one factor for all of them."""
+    """Bounds on the Q-masses of rectangles, up to one common factor."""
     beta, k = pair.beta, pair.dimension - 2.0
     half_step, half_angle = 0.5 * np.diff(steps), 0.5 * np.diff(angles)
     mid_step, mid_angle = steps[:-1] + half_step, angles[:-1] + half_angle
@@ -401,7 +401,7 @@ def _largest(
     with np.errstate(divide="ignore", under="ignore", over="ignore"):
         fall = (0.5 * pair.length * least) ** pair.beta
         log_value = k * (log_sinh + np.log(np.cos(inner))) + _middle(pair, centre) - peak - fall + 1e-6
-        if pair.pole:  # at the least distance; or next to the pole, where sinh xi cos phi is no more than it
+        if pair.pole:  # at the smallest distance; next to the pole sinh xi cos phi is at most that distance
             first, rest = min(pair.pole, 1.0), max(pair.pole - 1.0, 0.0)
             far, near = (
                 np.log(np.cosh(centre + top) + 1e-12 + side) for side in (np.sin(right), -np.sin(left))

@@ -40,14 +40,14 @@ from ggdp.privacy_loss.renyi_divergence import SLACK, gains
 _FRACTIONS = (1.02, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.5, 1.65, 1.8, 2.25, 2.5, 2.75, 3.5, 4.5, 5.5)
 _EVERY_ORDER_TO = 48
 _MOST_ORDER = 60_000.0
-_GROWTH = 1.12  # of the orders beyond
+_GROWTH = 1.12  # ratio of neighbouring orders beyond those
 _LARGEST_SHIFT = 80.0
-_SPACING = 0.1  # of the grid of log shifts: chords are 0.1% off at most
+_SPACING = 0.1  # spacing of the grid of log shifts; chords are too high by at most 0.1%
 _SMALL = 0.01  # order times shift up to which (2) is used
-_SUMS = 2**15  # values that a sum of rounded log-likelihood ratios takes
-_MASS_ERROR = 1e-13  # of a cell
-_SMALLEST_GROUP = 1e-7  # probability of sums that are told apart
-_CELLS = 20_001  # of the integral F beyond beta = 2
+_SUMS = 2**15  # number of values of a sum of rounded log-likelihood ratios
+_MASS_ERROR = 1e-13  # error of the mass of a cell
+_SMALLEST_GROUP = 1e-7  # probability up to which neighbouring sums are put into one cell
+_CELLS = 20_001  # cells of the integral F for beta above 2
 
 
 def _order_list() -> Array:
@@ -75,13 +75,13 @@ def worst_gains(beta: float, shift: float, p: float, dimension: float) -> Array:
         dimension.
     """
     one = one_coordinate(beta, shift)
-    if dimension == 1 or p == 1.0:  # convex and zero at zero: no split gains in the l_1 norm
+    if dimension == 1 or p == 1.0:  # the gain is convex and 0 at 0: in the l_1 norm no split has a larger one
         return _raised(one)
     if math.isinf(p):
         return _raised(one * dimension)
     bounds = np.full(len(ORDERS), np.inf)
     for index in np.flatnonzero(np.isfinite(one)):
-        # one coordinate is one of the splits: only rounding can put a bound below it
+        # one coordinate is one of the splits, so that only rounding can make the bound smaller
         bounds[index] = max(_worst(beta, int(index), shift, p, dimension), float(one[index]))
     return _raised(bounds)
 
@@ -102,13 +102,15 @@ def one_coordinate(beta: float, shift: float) -> Array:
 
 @lru_cache(maxsize=64)
 def equal_split(beta: float, each: float, count: int) -> Cells:
-    """A pair that a shift of `count` coordinates by `each` dominates: what is left of the noisy vector when
-    only the sum of its rounded log-likelihood ratios is kept, modulo a large number.
+    """A discrete pair that is dominated by a shift of `count` coordinates by `each`.
+
+    It is the pair of laws of a function of the noisy vector: the sum of its rounded log-likelihood ratios,
+    modulo a large number.
 
     Each coordinate's noise is put into a cell, the log-likelihood ratio of the cell rounded to a multiple of
-    a spacing; the laws of the sum are powers of a discrete Fourier transform. They are off by no more than
-    the cells' masses (survival functions, good to 1e-13) and the transform (6 units a level) are, both
-    raised to the power `count`. Sums that are too rare to be known are left out, which lowers the pair.
+    a spacing; the laws of the sum are powers of a discrete Fourier transform. Their errors come from the
+    cells' masses (survival functions, with errors of 1e-13) and from the transform (6 units per level), both
+    raised to the power `count`. Sums that are too rare to be known are dropped, which lowers the pair.
     """
     reach = np.concatenate([np.linspace(0.0, 1.2, 121)[1:], np.linspace(1.25, 7.0, 60)]) ** max(
         2.0 / beta, 1.0
@@ -143,8 +145,10 @@ def _cell_masses(beta: float, edges: Array) -> Array:
 
 
 def _law_of_sum(place: NDArray[np.int64], mass: Array, count: int, size: int) -> tuple[Array, float]:
-    """Probabilities of the sum of `count` independent places modulo `size`, from half a period below zero
-    on, and how far each may be off."""
+    """Probabilities of the sum of `count` independent places modulo `size`, and a bound on the error of each.
+
+    The first one belongs to half a period below zero.
+    """
     transform = np.fft.rfft(np.bincount(place, weights=mass, minlength=size))
     off = len(mass) * _MASS_ERROR + 6.0 * math.log2(size) * 2.0**-53
     growth = count * np.log1p(off / np.maximum(np.abs(transform), 1e-300))
@@ -179,7 +183,7 @@ def _column(beta: float, index: int, orders: int) -> Array:
 
 @lru_cache(maxsize=64)
 def _table(beta: float, columns: int, orders: int) -> Array:
-    """Columns side by side, a row for each of the first orders."""
+    """The columns of all shifts side by side, with a row for each of the first orders."""
     found = np.stack([_column(beta, index, orders) for index in range(columns)], axis=1)
     found.setflags(write=False)
     return found
@@ -241,7 +245,7 @@ def _worst(beta: float, index: int, shift: float, p: float, dimension: float) ->
     """The bound (1) for one order, at the best of a list of prices that does not depend on the dimension."""
     cells = _Cells.of(beta, index, shift)
     bound = math.inf
-    if p <= 2.0:  # the price at which even infinitely many coordinates are paid for
+    if p <= 2.0:  # the price at which the bound holds for infinitely many coordinates too
         bound = cells.highest_ratio(p)
         if math.isinf(dimension):
             return bound

@@ -1,2 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Engines: each answers delta at an epsilon, and epsilon at a delta, of a composition of known pairs."""
+"""The engines, which compute delta and epsilon of a composition with a proved error: docs/engines.md.
+
+| module | what it has |
+|---|---|
+| `curve` | what an engine returns, how epsilon is found on it, and the engine for one release |
+| `pairs` | which engines are tried, for compositions of known pairs; it is called from outside |
+| `cells` | the same for compositions with custom mechanisms |
+| `contour`, `cut_off`, `characteristic` | the contour: an integral, where it may end, and its integrand |
+| `rare`, `jumps`, `polynomial` | contours where rare large losses decide |
+| `lattice`, `grid_law`, `atoms` | losses on a grid, and discrete losses |
+| `moments` | bounds that always exist, and are wide |
+| `tilt` | plans: rough numbers that say where to compute |
+| `kept` | curves that were built, for further questions |
+"""

@@ -1,20 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Discrete losses: their curve, their sums while these are few, and how they are moved to a grid.
+"""Discrete losses: their curve, the sums of several, and how they are moved to a grid.
 
-Sums. The sum of k losses that take n values each takes no more values than there are ways to say how often
-each value occurs: binomial(n + k - 1, k), with multinomial probabilities. While these are few they are
-listed; otherwise the losses are moved to a uniform grid of spacing h, each move in the direction that its
-bound needs, and composed by `engines.lattice`.
+A value that a discrete loss takes, together with its probability under P, is called an *atom*.
 
-Above. An atom of P-mass p at loss l between grid points a and a + h goes to both so that its P- and its
-Q-mass stay what they are, p_a = p (e^(a+h-l) - 1) / (e^h - 1) and p_b = p - p_a: the chord construction of
-`engines.grid_law`.
+Sums. If each of k equal releases has a loss with n values, their sum takes at most binomial(n + k - 1, k)
+values, one for each way to say how often each value occurs, with multinomial probabilities. If these sums are
+few, they are listed. Otherwise the losses are moved to a uniform grid of spacing h, in the direction that is
+safe for the bound, and composed by `engines.lattice`.
 
-Below, two ways. Either the same construction, charged by the lattice with how far losses were moved: close
-for few releases. Or every outcome is sent to one of the two grid points around its loss at random, the
-nearer the likelier, and all that arrive at a point are merged: that is post-processing, so the merged pair
-is dominated. Its losses lie close to the grid points, by symmetry, and are lowered to the nearest points of
-a grid moved down by a common offset: close for many releases.
+Upper bound. An atom of mass p at a loss l between the grid points a and a + h is split between both: the
+point a gets p (e^(a+h-l) - 1) / (e^h - 1), the point a + h the rest. That keeps the mass under P and the mass
+under Q. It is the chord construction of `engines.grid_law`.
+
+Lower bound, in one of two ways. The first is the same construction; the lattice then subtracts a bound on
+what moving the losses has added. This is better for few releases. The second is post-processing: every
+outcome is sent at random to one of the two grid points around its loss, to the nearer one with the larger
+probability, and all outcomes at a point are merged into one. The merged pair is dominated by the first. Its
+losses are close to the grid points, by symmetry. They are then lowered to the points of a grid that is moved
+down by a common offset. This is better for many releases.
 """
 
 import math
@@ -34,20 +37,20 @@ from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.cells import Atoms
 from ggdp.privacy_loss.dominating import Parts
 
-_MOST_SUMS = 50_000  # listed one by one
-_LOST = 1e-300  # more than a mass that underflows
-_PLANNED = 4000  # atoms kept for planning
-_LARGE = 100.0
+_MOST_SUMS = 50_000  # sums that are listed
+_UNDERFLOW = 1e-300  # more than any mass that underflows
+_MOST_PLANNED = 4000  # atoms of a plan
+_FURTHEST_ORIGIN = 100.0  # largest |loss| that a grid has its origin at
 
 
 @dataclass(frozen=True)
 class Enclosed:
-    """A release that lies between two discrete pairs, and how often it happens.
+    """A release that is known only to lie between two discrete pairs of laws, and how often it happens.
 
     Attributes:
-        above: the loss of a pair that dominates it.
-        below: the loss of a pair that it dominates.
-        times: how often.
+        above: the loss of a discrete pair that dominates the release.
+        below: the loss of a discrete pair that the release dominates.
+        times: how often the release happens.
     """
 
     above: Atoms
@@ -66,7 +69,10 @@ class Enclosed:
 
 @dataclass(frozen=True)
 class AtomCurve:
-    """delta(eps) = sum of mass (1 - e^(eps - loss)) over finite losses above eps; others are added later."""
+    """The curve of a discrete loss: delta(eps) is the sum of mass (1 - e^(eps - loss)) over losses above eps.
+
+    Only finite losses count here; the caller adds the probability of an infinite loss.
+    """
 
     atoms: Atoms
 
@@ -77,17 +83,17 @@ class AtomCurve:
         return self.atoms.loss[kept], self.atoms.mass[kept]
 
     def log_delta(self, epsilon: float) -> LogDelta:
-        """Certified log delta at epsilon, minus infinity from the largest loss on."""
+        """Certified log delta at epsilon; minus infinity if epsilon is at least the largest loss."""
         loss, mass = self._positive
         start = int(np.searchsorted(loss, epsilon, side="right"))
         if start == len(loss):
             return LogDelta(-math.inf, -math.inf, -math.inf, 0.0, ErrorLedger())
-        # every term is positive, and no large number meets a small one
+        # every term is positive, and none is the product of a very large and a very small number
         loss, mass = loss[start:], mass[start:]
         value = max(float(mass @ -np.expm1(epsilon - loss)), 5e-324)
         error = (len(loss) + 16.0) * UNIT_ROUNDOFF * value + len(loss) * 5e-324
         known = value > error
-        slip = 4.0 * UNIT_ROUNDOFF * (1.0 + abs(math.log(value)))  # of the logarithm itself
+        slip = 4.0 * UNIT_ROUNDOFF * (1.0 + abs(math.log(value)))  # rounding of the logarithm itself
         far = float(mass @ np.exp(epsilon - loss))
         return LogDelta(
             lower=math.log(value - error) - slip if known else -math.inf,
@@ -99,9 +105,9 @@ class AtomCurve:
 
 
 def composed_atoms(parts: Sequence[tuple[Atoms, int]], side: float) -> Atoms | None:
-    """The finite losses of several releases added up; None where there are too many sums to list.
+    """The sums of the finite losses of several releases; None if there are too many to list.
 
-    Rounding is charged: losses and masses are raised (side 1) or lowered (side -1).
+    To allow for rounding, losses and masses are raised if `side` is 1, and lowered if it is -1.
     """
     values = [len(atoms.loss) for atoms, _ in parts]
     sums = math.prod(_sums_of(n, times) for n, (_, times) in zip(values, parts, strict=True))
@@ -113,22 +119,22 @@ def composed_atoms(parts: Sequence[tuple[Atoms, int]], side: float) -> Atoms | N
         loss = np.add.outer(loss, more_loss).ravel()
         log_mass = np.add.outer(log_mass, more_log_mass).ravel()
         weight = float(np.abs(np.log(atoms.mass)).max() + np.abs(atoms.loss).max())
-        size += times * (weight + math.log(times) + 1.0)  # of all that is added up
+        size += times * (weight + math.log(times) + 1.0)  # size of all terms that are added up
     slip = 8.0 * UNIT_ROUNDOFF * (len(parts) + max(values)) * (1.0 + size)
     order = np.argsort(loss, kind="stable")
     mass = np.exp(log_mass[order]) * (1.0 + side * slip)
-    return Atoms(loss[order] + side * slip, mass + _LOST if side > 0.0 else mass, 0.0)
+    return Atoms(loss[order] + side * slip, mass + _UNDERFLOW if side > 0.0 else mass, 0.0)
 
 
 def _sums_of(values: int, times: int) -> float:
-    """binomial(values + times - 1, times), infinite where that is far too many."""
+    """binomial(values + times - 1, times); infinite if that is certainly too many."""
     return (
         math.comb(values + times - 1, times) if min(values - 1, times) <= 12 and times < 10**5 else math.inf
     )
 
 
 def _repeated(atoms: Atoms, times: int) -> tuple[Array, Array]:
-    """Losses of `times` equal releases and logs of their masses: k!/(c_1! ... c_n!) times a product."""
+    """The sums of the losses of `times` equal releases, and the logs of their multinomial masses."""
     loss, log_mass = np.zeros(1), np.full(1, math.lgamma(times + 1.0))
     left = np.full(1, times)
     log_factorial = np.array([math.lgamma(c + 1.0) for c in range(times + 1)])
@@ -146,7 +152,7 @@ def _repeated(atoms: Atoms, times: int) -> tuple[Array, Array]:
 
 
 def grid_above(atoms: Atoms, spacing: float, low: float, high: float, origin: float) -> GridLaw:
-    """A law that dominates: losses below the grid are raised to it, those above become infinite."""
+    """A dominating law: losses below `low` are raised to it, those above `high` become infinite."""
     loss = np.maximum(_moved(atoms.loss, origin, 1.0), low)
     beyond = loss > high
     infinite = float(atoms.mass[beyond].sum()) * (1.0 + 64.0 * UNIT_ROUNDOFF)
@@ -154,35 +160,45 @@ def grid_above(atoms: Atoms, spacing: float, low: float, high: float, origin: fl
 
 
 def grid_below(atoms: Atoms, spacing: float, low: float, high: float, origin: float) -> GridLaw:
-    """A law for lower bounds, charged by the lattice: losses below are left out, those above lowered."""
+    """The law of the first lower bound: losses below `low` are dropped, those above `high` lowered to it.
+
+    The lattice subtracts a bound on what moving the other losses to the grid has added.
+    """
     loss = np.minimum(_moved(atoms.loss, origin, -1.0), high)
     kept = loss >= low - spacing
     return _on_grid(loss[kept], atoms.mass[kept], 0.0, spacing, origin)
 
 
 def grid_merged(atoms: Atoms, spacing: float, low: float, high: float, origin: float) -> GridLaw:
-    """A dominated law on a grid of its own origin; ends as in `grid_below`."""
+    """The law of the second lower bound: outcomes are merged, on a grid that is moved by an offset.
+
+    Losses below `low` and above `high` are treated as in `grid_below`.
+    """
     loss = np.minimum(_moved(atoms.loss, origin, -1.0), high)
     kept = loss >= low - spacing
     if not kept.any():
         return _nothing(spacing, origin, 0.0)
     points, place, mass = _merged(loss[kept], atoms.mass[kept], spacing, origin)
     offset = _offset(place, mass)
-    # rounding may not leave a loss below its point: 1e-12 of a spacing is more than it can do
+    # no loss may lie below its grid point; rounding moves it by less than 1e-12 of a spacing
     points = np.where(
         place + offset >= 1e-12, points, points - np.ceil(1e-12 - place - offset).astype(np.int64)
     )
     first = int(points.min())
     total = np.bincount(points - first, weights=mass)
-    # the lattice charges nothing for losses that lie on its grid; of a distance of zero it cannot take the
-    # logarithm
+    # all losses lie on the grid, so the lattice has nothing to subtract; the mean distance is 1e-300 and not
+    # 0, since its logarithm is taken
     return _law(total * (1.0 - 32.0 * UNIT_ROUNDOFF), first, 0.0, spacing, origin - offset * spacing, 1e-300)
 
 
 def _merged(
     loss: Array, mass: Array, spacing: float, origin: float
 ) -> tuple[NDArray[np.int64], Array, Array]:
-    """Grid points, and for each the merged atom's distance from it in spacings, and its mass."""
+    """The grid points that outcomes were sent to, and for each the merged atom.
+
+    Returned are the numbers of the points, how far each merged atom's loss lies above its point, in spacings,
+    and its mass.
+    """
     place = (loss - origin) / spacing
     below = np.floor(place)
     up = place - below
@@ -198,7 +214,7 @@ def _merged(
     there = p > 0.0
     points = first + np.nonzero(there)[0]
     slack = 64.0 * UNIT_ROUNDOFF * (1.0 + np.abs(origin) + np.abs(points) * spacing)
-    with np.errstate(divide="ignore"):  # on a coarse grid a merged atom may lie farther up than doubles tell
+    with np.errstate(divide="ignore"):  # on a coarse grid the loss of a merged atom may overflow
         return points, (-np.log1p(excess[there] / p[there]) - slack) / spacing, p[there]
 
 
@@ -206,17 +222,20 @@ def _offset(distance: Array, mass: Array) -> float:
     """How far to move the grid down, in spacings, so that lowering losses to it costs least on average."""
     candidates = np.concatenate([[1e-9], np.geomspace(1e-7, 0.5, 60)])
     order = np.argsort(distance)
-    sorted_distance, left_out = distance[order], np.cumsum(mass[order])
-    fall = np.searchsorted(sorted_distance, -candidates)  # those below their point fall by a whole spacing
-    costs = candidates * left_out[-1] + np.where(fall > 0, left_out[fall - 1], 0.0)
+    sorted_distance, mass_up_to = distance[order], np.cumsum(mass[order])
+    # losses still below their point are lowered by a whole spacing
+    fall = np.searchsorted(sorted_distance, -candidates)
+    costs = candidates * mass_up_to[-1] + np.where(fall > 0, mass_up_to[fall - 1], 0.0)
     return float(candidates[int(np.argmin(costs))])
 
 
 def _moved(loss: Array, origin: float, side: float) -> Array:
+    """The losses, raised (side 1) or lowered (side -1) by more than their place on the grid is rounded."""
     return np.asarray(loss + side * 4.0 * UNIT_ROUNDOFF * (np.abs(loss) + abs(origin)))
 
 
 def _on_grid(loss: Array, mass: Array, infinite: float, spacing: float, origin: float) -> GridLaw:
+    """The law in which every atom is split between the two grid points around it."""
     if not len(loss):
         return _nothing(spacing, origin, infinite)
     place = (loss - origin) / spacing
@@ -240,6 +259,7 @@ def _on_grid(loss: Array, mass: Array, infinite: float, spacing: float, origin: 
 
 
 def _nothing(spacing: float, origin: float, infinite: float) -> GridLaw:
+    """A law with next to no mass at finite losses."""
     return _law(np.full(1, 1e-320), 0, infinite, spacing, origin, 0.5)
 
 
@@ -259,11 +279,11 @@ def _law(
     )
 
 
-# --- where to look: plans only, nothing here is certified
+# --- plans: rough numbers that choose where engines compute; nothing here is certified
 
 
 def plan_of(custom: Sequence[Enclosed], known: Parts) -> TiltPlan:
-    """Nodes of all parts, custom ones first and thinned."""
+    """The plan of a composition: custom releases, with atoms merged if there are many, then known ones."""
     pieces = []
     for part in custom:
         loss, log_mass = _thinned(part)
@@ -302,16 +322,17 @@ def plan_of(custom: Sequence[Enclosed], known: Parts) -> TiltPlan:
 
 
 def _thinned(part: Enclosed) -> tuple[Array, Array]:
+    """Losses of a custom release and logs of their masses; neighbours are merged if there are many."""
     loss, mass = part.above.loss, np.maximum(part.above.mass, 1e-300)
-    if len(loss) > _PLANNED:
-        starts = np.arange(0, len(loss), -(-len(loss) // _PLANNED))
+    if len(loss) > _MOST_PLANNED:
+        starts = np.arange(0, len(loss), -(-len(loss) // _MOST_PLANNED))
         total = np.add.reduceat(mass, starts)
         loss, mass = np.add.reduceat(mass * loss, starts) / total, total
     return loss, np.log(mass)
 
 
 def span_of(part: Enclosed, saddle: Saddle) -> tuple[float, float]:
-    """Losses that can matter: tilted mass below, mass above, both negligible."""
+    """The lowest and the highest loss that matter: tilted mass below and mass above are negligible."""
     loss, mass = part.above.loss, np.maximum(part.above.mass, 1e-320)
     tilted = np.log(mass) + saddle.theta * loss
     from_left = np.logaddexp.accumulate(tilted - tilted.max())
@@ -324,7 +345,10 @@ def span_of(part: Enclosed, saddle: Saddle) -> tuple[float, float]:
 
 
 def aligned(custom: Sequence[Enclosed], known: Parts, spacing: float) -> float:
-    """A spacing, no coarser, that divides the distance of the two extreme losses, which are often atoms."""
+    """A spacing, no larger, that divides the distance of the two extreme losses, if there is one release.
+
+    These two losses often have much mass, and then lie on the grid.
+    """
     if len(custom) != 1 or known:
         return spacing
     loss = custom[0].above.loss
@@ -333,5 +357,5 @@ def aligned(custom: Sequence[Enclosed], known: Parts, spacing: float) -> float:
 
 
 def origin_of(part: Enclosed) -> float:
-    """A point of the grid: the largest loss, often an atom, unless it is too large to matter."""
-    return part.above.supremum if abs(part.above.supremum) < _LARGE else 0.0
+    """A point of the grid: the largest loss, which often has much mass, or 0 if that loss is very large."""
+    return part.above.supremum if abs(part.above.supremum) < _FURTHEST_ORIGIN else 0.0

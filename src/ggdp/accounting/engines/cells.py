@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compositions with releases that users describe: each between two discrete pairs, on two lattices.
+"""Compositions that contain custom releases, which are those that a user describes.
 
-Every custom release lies between two discrete pairs (`privacy_loss.cells`): its upper pair dominates it,
-it dominates its lower pair. Domination survives composition, also with releases the library knows. So delta
-of the composition lies between the lower bound of the lattice that composes the lower pairs and the upper
-bound of the one that composes the upper pairs. Probability of an infinite loss is composed apart, in closed
-form.
+Every custom release lies between two discrete pairs of laws (`privacy_loss.cells`): an upper pair that
+dominates it, and a lower pair that it dominates. Domination is preserved by composition, also with releases
+whose noise the library knows. So two compositions are computed. The one of the lower pairs gives the lower
+bound of delta, the one of the upper pairs the upper bound. Each is either a list of all sums of losses
+(`engines.atoms`), or a lattice (`engines.lattice`). The probability of an infinite loss has a formula, and is
+added at the end.
 """
 
 import math
@@ -40,22 +41,30 @@ from ggdp.search import arithmetic, halve
 
 _MOST_POINTS = 2**20
 _MOST_CELLS = 400_000
-_COARSEST = 0.02
-_FEW = 64  # releases up to which moving losses and charging for it beats merging outcomes
-_GOOD_WIDTH = 1e-6
-_FAIR_WIDTH = 1e-2  # of log delta, from which the other way to a lower bound is tried too
-_KEPT = 4  # pairs of lattices that are kept for further questions
+_FIRST_SPACING = 0.02  # times the length over which delta falls by a factor e
+_FEW_RELEASES = 64  # up to which the first of the two lower bounds of `engines.atoms` is tried first
+_GOOD_WIDTH = 1e-6  # relative width of epsilon that is narrow enough
+_FAIR_WIDTH = 1e-2  # width of log delta above which the other lower bound is tried too
+_MOST_KEPT = 4  # pairs of lattices that are kept for further questions
 
 
 @dataclass(frozen=True)
 class _Sandwich:
-    """Certified delta: from the lower pairs' curve to the upper pairs', infinite losses added."""
+    """The curves of the lower and of the upper pairs, between which delta lies.
+
+    Attributes:
+        below: the curve of the lower pairs.
+        above: the curve of the upper pairs.
+        infinite: bounds on the probability of an infinite loss, which is added to both.
+        centre: the epsilon that lattices were built for.
+        gap: log of upper over lower there.
+    """
 
     below: Curve
     above: Curve
     infinite: tuple[float, float]
-    centre: float = 0.0  # the epsilon around which lattices have their window
-    gap: float = 0.0  # log of upper over lower there, when it was built
+    centre: float = 0.0
+    gap: float = 0.0
 
     def lower(self, epsilon: float) -> float:
         try:
@@ -79,17 +88,17 @@ class _Sandwich:
             above, below = self.above.log_delta(epsilon).estimate, self.below.log_delta(epsilon).estimate
         except CannotCertifyError:
             return math.nan
-        below = above if below == -math.inf else below  # beyond the largest loss that is certainly reached
+        below = above if below == -math.inf else below  # epsilon exceeds all losses of the lower pairs
         return math.exp(min(0.5 * (above + below), 0.0)) + 0.5 * sum(self.infinite)
 
 
 class CellComposition:
-    """One direction of a composition with custom releases.
+    """One direction of a composition with custom releases: REMOVE, ADD or the one that the mechanism names.
 
-    Lattices are built where a question needs them and kept, so that further questions nearby cost little.
+    Lattices are built when a question needs them, and kept: further questions nearby cost little.
 
     Args:
-        custom: the custom releases, enclosed, and how often each happens.
+        custom: the custom releases, each between two discrete pairs, and how often each happens.
         known: the other releases, by their dominating pairs.
         width: relative width of an answer that is narrow enough.
     """
@@ -106,7 +115,7 @@ class CellComposition:
 
     @cached_property
     def _supremum(self) -> float:
-        """A bound on the sum of all finite losses, not below zero; zero if a release has no finite loss."""
+        """An upper bound of the sum of all finite losses, at least 0; 0 if a release has no finite loss."""
         if any(not len(part.above.loss) for part in self._custom):
             return 0.0
         losses = [part.times * part.above.supremum for part in self._custom]
@@ -115,7 +124,7 @@ class CellComposition:
 
     @cached_property
     def _reached(self) -> float:
-        """A loss, not below zero, that the sum of all losses certainly exceeds or reaches at times."""
+        """A lower bound of the largest sum of losses, at least 0."""
         if any(not len(part.below.loss) for part in self._custom):
             return 0.0
         losses = [part.times * part.below.supremum for part in self._custom]
@@ -134,21 +143,21 @@ class CellComposition:
         return plan_of(self._custom, self._known)
 
     def largest_loss(self) -> tuple[float, float]:
-        """Bounds on the epsilon of pure privacy; the upper one is infinite where a loss may be."""
+        """Bounds on the largest loss, which is epsilon at delta = 0; the upper one may be infinite."""
         upper = math.inf if self._infinite[1] > 0.0 else self._supremum
         return min(self._reached, upper), upper
 
     def costs_no_more(self, log_delta: float, epsilon: float) -> bool:
-        """Whether no loss is larger than epsilon, so that no delta is needed."""
+        """Whether no loss exceeds epsilon; then epsilon is enough at every delta."""
         return self.largest_loss()[1] <= epsilon
 
     def epsilon(self, log_delta: float, known: float = 0.0) -> Bounds:
-        """Certified epsilon at a delta, whatever another direction is `known` to cost."""
+        """Certified epsilon at log delta. `known` is not used; `PairComposition` has the same signature."""
         target = math.exp(log_delta)
         never, ever = self._infinite
         if ever >= target:
             raise EpsilonTooLargeError(
-                "delta must exceed the probability of an infinite loss, which no epsilon pays for: it lies "
+                "delta must exceed the probability of an infinite loss, since no epsilon covers it: it lies "
                 f"in [{never:.9g}, {ever:.9g}], got {target:.9g}",
                 at_least=math.inf if never > target else 0.0,
             )
@@ -178,7 +187,7 @@ class CellComposition:
         return best
 
     def delta(self, epsilon: float, known: float = 0.0) -> Bounds:
-        """Certified delta at an epsilon, whatever another direction is `known` to cost."""
+        """Certified delta at epsilon. `known` is not used; `PairComposition` has the same signature."""
         infinite = self._infinite
         if epsilon >= self._supremum:
             return Bounds(infinite[0], infinite[0], infinite[1], "largest loss")
@@ -191,7 +200,7 @@ class CellComposition:
             except CannotCertifyError:
                 pass
         upper = self._moments_above(epsilon, saddle.theta)
-        at_most = -math.expm1(epsilon - self._supremum)  # what an outcome of the largest loss adds to delta
+        at_most = -math.expm1(epsilon - self._supremum)  # delta if all losses were largest
         upper = min(upper, at_most * (1.0 + 1e-12) + infinite[1])
         lower = min(max(infinite[0], self._one_below(epsilon)), upper)
         return Bounds(lower, lower, upper, "moments")
@@ -200,7 +209,7 @@ class CellComposition:
         return found.width <= self._width * min(found.upper, 1e6)
 
     def _curve_at(self, saddle: Saddle) -> _Sandwich:
-        """Lattices good at the saddle: those that are there, if they are about as narrow as at their own."""
+        """Lattices for the saddle's epsilon: kept ones if they are narrow enough there, or else new ones."""
         wanted = self._width * max(saddle.theta * saddle.epsilon, 1e-2)
         for curve in sorted(self._built, key=lambda built: abs(built.centre - saddle.epsilon)):
             if abs(curve.centre - saddle.epsilon) > 3.0 * saddle.deviation:
@@ -209,12 +218,12 @@ class CellComposition:
                 return curve
         found = self._build(saddle)
         found = replace(found, centre=saddle.epsilon, gap=found.log_gap(saddle.epsilon))
-        self._built = [*self._built[1 - _KEPT :], found]
+        self._built = [*self._built[1 - _MOST_KEPT :], found]
         return found
 
     @cached_property
     def _listed(self) -> _Sandwich | None:
-        """The curves of all sums of losses, where these are few; those of one release always."""
+        """The curves from all sums of losses, if these are few enough to be listed; None otherwise."""
         if self._known:
             return None
         if self._releases == 1:
@@ -227,7 +236,7 @@ class CellComposition:
         return _Sandwich(AtomCurve(below), AtomCurve(above), self._infinite)
 
     def _moments_above(self, epsilon: float, theta: float) -> float:
-        """The wide answer that always exists: Chernoff at one tilt; or 1, where known releases take part."""
+        """An upper bound of delta by Chernoff's inequality at one tilt; 1 if known releases take part."""
         if self._known:
             return 1.0
         theta = min(theta, 1e6)
@@ -240,7 +249,7 @@ class CellComposition:
         return min(math.exp(min(log_delta + slack + 1e-9, 0.0)) + self._infinite[1], 1.0)
 
     def _one_below(self, epsilon: float) -> float:
-        """A composition is at least as revealing as any one of its releases."""
+        """A lower bound of delta: the largest delta of a single custom release."""
         ones = (
             math.exp(AtomCurve(part.below).log_delta(epsilon).lower) + part.below.infinite
             for part in self._custom
@@ -248,8 +257,10 @@ class CellComposition:
         return max(ones, default=0.0) * (1.0 - 1e-12)
 
     def _top_atom(self, target: float) -> float:
-        """A lower bound of epsilon: delta >= p (1 - e^(eps - s)), with p the probability that all losses
-        are largest and s their sum."""
+        """A lower bound of epsilon from delta >= p (1 - e^(eps - s)).
+
+        p is the probability that all losses are largest, and s is their sum then.
+        """
         if self._known:
             return 0.0
         log_mass, total = 0.0, 0.0
@@ -265,7 +276,7 @@ class CellComposition:
         return max(total + math.log1p(-math.exp(share)) - 4.0 * UNIT_ROUNDOFF * abs(total), 0.0)
 
     def _build(self, saddle: Saddle) -> _Sandwich:
-        """Both lattices, on finer grids until the cells and not the grid decide how tight the answer is."""
+        """Both lattices, on finer and finer grids, until they are narrow or a finer grid no longer helps."""
         spans = [span_of(part, saddle) for part in self._custom]
         known = [
             lattice.span_of(pair, self._plan, saddle, index + len(spans))
@@ -274,8 +285,8 @@ class CellComposition:
         window = lattice.window_of(self._plan, saddle)
         widest = max(high - low for low, high in [*spans, *known])
         finest = max(1.5 * window / _MOST_POINTS, widest / _MOST_CELLS)
-        spacing = max(_COARSEST / (saddle.theta + 1.0), finest)
-        few = self._releases <= max(_FEW, 2 * len(self._custom))
+        spacing = max(_FIRST_SPACING / (saddle.theta + 1.0), finest)
+        few = self._releases <= max(_FEW_RELEASES, 2 * len(self._custom))
         lower, other = (grid_below, grid_merged) if few else (grid_merged, grid_below)
         best, width, stalled = None, math.inf, 0
         while best is None or spacing >= finest:
@@ -306,6 +317,7 @@ class CellComposition:
         spacing: float,
         to_grid: Callable[[Atoms, float, float, float, float], GridLaw],
     ) -> lattice.Lattice:
+        """The lattice of the upper pairs if `to_grid` is `grid_above`, of the lower pairs otherwise."""
         negligible = 1e-11 * math.exp(saddle.log_delta)
         laws: list[tuple[GridLaw, int]] = []
         for part, (low, high) in zip(self._custom, spans, strict=True):
@@ -319,29 +331,32 @@ class CellComposition:
 
 
 def _usable(saddle: Saddle) -> bool:
+    """Whether a lattice can be built around the saddle: elsewhere its numbers leave the range of doubles."""
     return saddle.deviation > 1e-9 and saddle.log_delta > -660.0 and saddle.theta < 1e8
 
 
 def _delta_bounds(curve: _Sandwich, epsilon: float, method: str) -> Bounds:
     lower, upper = curve.lower(epsilon), curve.upper(epsilon)
     estimate = curve.estimate(epsilon)
-    estimate = min(max(estimate, lower), upper) if math.isfinite(estimate) else upper
-    return Bounds(lower, estimate, upper, method)
+    return Bounds.clipped(lower, estimate if math.isfinite(estimate) else upper, upper, method)
 
 
 def _solved(curve: _Sandwich, target: float, low: float, high: float, ceiling: float, method: str) -> Bounds:
-    """Where the certified curves cross the target; each end is a point at which the curve was asked."""
+    """Bounds of the epsilon at the delta `target`; the curve was evaluated at each end, and proves it."""
     if curve.upper(0.0) <= target:
         return Bounds(0.0, 0.0, 0.0, method)
     guess = min(max(_crossed(curve, target, low, high), 0.0), ceiling)
     upper = _walked(lambda point: curve.upper(point) <= target, guess, 1.0, ceiling)
     lower = _walked(lambda point: curve.lower(point) >= target, guess, -1.0, 0.0)
-    return Bounds(min(lower, upper), min(max(guess, lower), upper), upper, method)
+    return Bounds.clipped(min(lower, upper), guess, upper, method)
 
 
 def _crossed(curve: _Sandwich, target: float, low: float, high: float) -> float:
-    """About where the curve's estimate falls to the target: chords of log delta, and halving every third
-    time. Outside a lattice's window, which lies around its centre, there is no estimate."""
+    """About where the estimate of delta falls to the target, between `low` and `high`.
+
+    By chords of log delta, with a halving every third time. A lattice has no estimate far from its centre;
+    there, a point left of the centre is taken as too low, a point right of it as too high.
+    """
     centre, goal = 0.5 * (low + high), math.log(target)
     at_low = at_high = math.nan
     for turn in range(100):
@@ -360,11 +375,11 @@ def _crossed(curve: _Sandwich, target: float, low: float, high: float) -> float:
 
 
 def _walked(holds: Callable[[float], bool], start: float, side: float, end: float) -> float:
-    """The nearest point found on one side of the start at which something holds; it holds at the end."""
+    """A point close to the start, on the given side of it, at which `holds` is true; it is true at `end`."""
     bad, step = start, 1e-14 * (1.0 + abs(start))
     while True:
         good = start + side * step
-        if not side * (good - end) < 0.0:  # nor where both are infinite
+        if not side * (good - end) < 0.0:  # also true if both are infinite
             return end
         if holds(good):
             break
@@ -373,7 +388,10 @@ def _walked(holds: Callable[[float], bool], start: float, side: float, end: floa
 
 
 def _infinite_mass(parts: Sequence[tuple[Atoms, int]], side: float) -> float:
-    """Composed mass of infinite losses, prod (finite + infinite) - prod finite, rounded to a side."""
+    """The probability of an infinite loss in a composition, rounded up (side 1) or down (side -1).
+
+    It is the product of (finite + infinite) less the product of finite, over the releases' masses.
+    """
     if not any(atoms.infinite for atoms, _ in parts):
         return 0.0
     log_finite, growth, count = 0.0, 0.0, 0
@@ -384,5 +402,6 @@ def _infinite_mass(parts: Sequence[tuple[Atoms, int]], side: float) -> float:
         log_finite += times * math.log(finite)
         growth += times * math.log1p(atoms.infinite / finite)
         count += times
-    slip = 1.0 + side * 64.0 * UNIT_ROUNDOFF * (count + 1.0)  # sums of masses are good to some 20 ulps
+    # sums of masses have rounding errors of about 20 units
+    slip = 1.0 + side * 64.0 * UNIT_ROUNDOFF * (count + 1.0)
     return min(math.exp(min(log_finite, 600.0)) * math.expm1(min(growth, 600.0)) * slip, 1.0)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every engine answers, how an epsilon is read off it, and the simplest engine: one release.
+"""What every engine returns, how epsilon is found from it, and the simplest engine: one release.
 
-An engine is a curve: certified log delta at any epsilon near the one it was built for. The epsilon of a
-delta is then any point where the certified upper curve has come down to it; the curve is asked again at the
-very point that is returned.
+An engine returns a curve: bounds of log delta at any epsilon near the one that the curve was built for. The
+upper bound of the epsilon at a given delta is then a point at which the curve's upper bound is at most that
+delta. The curve is evaluated at the very point that is returned, so the search itself need not be trusted.
 """
 
 import math
@@ -23,23 +23,26 @@ from ggdp.privacy_loss.shift_pair import ShiftPair
 MOST_EPSILON = 2000.0
 """The largest epsilon that is computed where there is no closed form."""
 
-
-_NEXT_TO_ZERO = (1e-16, 1e-15, 1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9)
-
-_VERY_MANY = 400  # different releases whose characteristic functions take the usual time
-_LONGER = 2.5  # times the usual that more of them may take
+_SMALL_EPSILONS = (1e-16, 1e-15, 1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9)
+_MOST_USUAL_PARTS = 400  # different releases up to which a question may take the usual time
+_MOST_TIMES_USUAL = 2.5  # how many times the usual time a question about more of them may take
 
 LEAST_DELTA = 5e-324
 """A positive delta never becomes an upper bound of zero."""
 
 
 def seconds_for(parts: int, usual: float) -> float:
-    """How long a question may take: longer than usual where very many different releases are composed."""
-    return usual * min(max(parts / _VERY_MANY, 1.0), _LONGER)
+    """Seconds that a question may take: the usual ones, or more if there are very many parts."""
+    return usual * min(max(parts / _MOST_USUAL_PARTS, 1.0), _MOST_TIMES_USUAL)
 
 
 def too_large(at_least: float, about: float | None = None) -> EpsilonTooLargeError:
-    """The refusal of an epsilon beyond what is computed: certainly at least so large, or about so large."""
+    """The error for an epsilon above `MOST_EPSILON`.
+
+    Args:
+        at_least: a certified lower bound of epsilon.
+        about: an estimate of epsilon, where there is one; the message then names it.
+    """
     known = "" if at_least > MOST_EPSILON else "known only to be "
     size = f"{known}at least {at_least:g}" if about is None else f"about {about:g}"
     return EpsilonTooLargeError(
@@ -51,7 +54,7 @@ def too_large(at_least: float, about: float | None = None) -> EpsilonTooLargeErr
 
 @dataclass(frozen=True)
 class LogDelta:
-    """log delta at one epsilon: certified ends, a best value, and the slope d log(delta) / d eps."""
+    """log delta at one epsilon: certified bounds, the best value, and the slope d log(delta) / d eps."""
 
     lower: float
     estimate: float
@@ -63,12 +66,11 @@ class LogDelta:
         """Bounds on delta itself."""
         upper = raised(self.upper)
         lower = min(math.exp(min(self.lower, 0.0)) * (1.0 - 4.0 * UNIT_ROUNDOFF), upper)
-        estimate = min(max(math.exp(min(self.estimate, 0.0)), lower), upper)
-        return Bounds(lower, estimate, upper, method, self.ledger)
+        return Bounds.clipped(lower, math.exp(min(self.estimate, 0.0)), upper, method, self.ledger)
 
 
 def raised(log_delta: float) -> float:
-    """No less than the delta of that logarithm, and positive."""
+    """An upper bound of the delta with this logarithm, rounding included; positive and at most 1."""
     return min(math.exp(min(log_delta, 0.0)) * (1.0 + 4.0 * UNIT_ROUNDOFF) + LEAST_DELTA, 1.0)
 
 
@@ -82,7 +84,7 @@ class Curve(Protocol):
 
 @dataclass(frozen=True)
 class EpsilonSandwich:
-    """Where the certified curves cross a delta, and their slope there."""
+    """Bounds of the epsilon at a given delta, and the slope d log(delta) / d eps there."""
 
     lower: float
     estimate: float
@@ -99,13 +101,18 @@ class EpsilonSandwich:
 def crossing(
     curve: Curve, log_delta: float, start: float, reach: float, resolution: float = 0.0
 ) -> EpsilonSandwich:
-    """Solve for the epsilon at which log delta has the value given, from a start at most about `reach` off.
+    """Find the epsilon at which a curve has a given log delta.
 
-    Where a curve costs much, a `resolution` of the best value, relative to it, saves some questions; the two
-    certified ends are certified all the same.
+    Args:
+        curve: certified bounds of log delta.
+        log_delta: the value asked for.
+        start: where to begin.
+        reach: about how far epsilon may be from there; no step is longer.
+        resolution: a relative error of the estimate that is good enough. It saves evaluations of a slow
+            curve; the lower and the upper bound are certified all the same.
 
     Raises:
-        CannotCertifyError: the curve cannot be followed to the answer.
+        CannotCertifyError: the curve could not be followed to this value.
     """
     estimate, here = _newton(curve, log_delta, start, reach, resolution)
     return EpsilonSandwich(
@@ -120,7 +127,10 @@ def crossing(
 def _newton(
     curve: Curve, log_delta: float, start: float, reach: float, resolution: float
 ) -> tuple[float, LogDelta]:
-    """Newton's method on log delta, kept between the nearest points known to lie on either side."""
+    """Newton's method on log delta, kept between the closest points known to be too low and too high.
+
+    Returns epsilon and the curve's value there.
+    """
     low, high, point = -math.inf, math.inf, start
     for _ in range(100):
         here = curve.log_delta(point)
@@ -131,7 +141,8 @@ def _newton(
         step = max(-reach, min(reach, gap / here.slope))
         following = point + step
         if not low < following < high and math.isfinite(high - low):
-            following = 0.5 * (low + high)  # atoms bend the curve: Newton's step can leap over the answer
+            # where losses are discrete the curve has kinks: a step may be too long
+            following = 0.5 * (low + high)
         close = 4.0 * math.ulp(abs(point)) + resolution * abs(point)
         if abs(following - point) <= close or high - low <= 2.0 * close:
             return point, here
@@ -140,7 +151,11 @@ def _newton(
 
 
 def _walk(curve: Curve, log_delta: float, estimate: float, here: LogDelta, side: float) -> float:
-    """The nearest point found on one side whose certified delta is on the right side of the target."""
+    """A bound of epsilon: a point on one side of the estimate whose certified log delta proves it.
+
+    With `side` 1 it is an upper bound: the curve's upper bound there is at most the log delta asked for. With
+    `side` -1 it is a lower bound. Infinite if no such point is found.
+    """
     error = here.upper - log_delta if side > 0.0 else log_delta - here.lower
     if not math.isfinite(error):
         return math.inf * side
@@ -151,7 +166,7 @@ def _walk(curve: Curve, log_delta: float, estimate: float, here: LogDelta, side:
             there = curve.log_delta(point)
         except CannotCertifyError:
             return math.inf * side
-        slip = 2.0**-52 * abs(log_delta)  # of the logarithm of the delta asked for
+        slip = 2.0**-52 * abs(log_delta)  # rounding of the logarithm of the delta asked for
         if (there.upper <= log_delta - slip) if side > 0.0 else (there.lower >= log_delta + slip):
             return point
         step *= 1.5
@@ -160,7 +175,7 @@ def _walk(curve: Curve, log_delta: float, estimate: float, here: LogDelta, side:
 
 @dataclass(frozen=True)
 class ClosedForm:
-    """The exact curve of one release, with its rounding error."""
+    """The curve of one release, which has a formula; only rounding makes it inexact."""
 
     pair: ShiftPair
 
@@ -168,7 +183,7 @@ class ClosedForm:
         """Certified log delta at epsilon."""
         stick = hockey_stick(self.pair, np.array([epsilon]))
         value, error = max(float(stick.value[0]), 5e-324), float(stick.error[0]) + 5e-324
-        slip = 4.0 * UNIT_ROUNDOFF * (1.0 + abs(math.log(value)))  # of the logarithm itself
+        slip = 4.0 * UNIT_ROUNDOFF * (1.0 + abs(math.log(value)))  # rounding of the logarithm itself
         return LogDelta(
             lower=math.log(value - error) - slip if value > error else -math.inf,
             estimate=math.log(value),
@@ -178,10 +193,17 @@ class ClosedForm:
         )
 
     def epsilon(self, log_delta: float, ceiling: float) -> EpsilonSandwich:
-        """Certified epsilon at log delta, no more than the largest loss; a slope of 0 is not known.
+        """Certified epsilon at log delta.
+
+        Args:
+            log_delta: the value asked for.
+            ceiling: the largest loss, which epsilon does not exceed.
+
+        Returns:
+            Bounds of epsilon. A slope of 0 means that the slope is not known.
 
         Raises:
-            EpsilonTooLargeError: it is so large that nothing about it can be certified.
+            EpsilonTooLargeError: epsilon is so large that nothing about it can be certified.
         """
         if self.log_delta(0.0).upper <= log_delta:
             return EpsilonSandwich(0.0, 0.0, 0.0, 0.0, ErrorLedger())
@@ -190,22 +212,22 @@ class ClosedForm:
             found = crossing(self, log_delta, start, 0.1 * start)
             if math.isfinite(found.width):
                 return found
-        # so large, or so close to the largest loss, that neighbouring doubles cannot be told apart: certified
-        # points on both sides
+        # epsilon is so large, or so close to the largest loss, that the curve's rounding error hides how it
+        # falls. Then points on both sides are tried, ever farther away
         for share in (1e-12, 1e-9, 1e-6, 1e-3, 0.1):
             low, high = start * (1.0 - share), min(start * (1.0 + share), ceiling)
             if self.log_delta(low).lower >= log_delta and (
                 high >= ceiling or self.log_delta(high).upper <= log_delta
             ):
                 return EpsilonSandwich(low, min(start, high), high, 0.0, ErrorLedger())
-        # so close to zero that delta at zero, less its rounding, is the delta asked for
-        for high in _NEXT_TO_ZERO:
+        # epsilon is so close to 0 that the lower bound of delta(0) is below the delta asked for
+        for high in _SMALL_EPSILONS:
             if start < high and self.log_delta(high).upper <= log_delta:
                 return EpsilonSandwich(0.0, min(start, high), high, 0.0, ErrorLedger())
         raise too_large(0.0, about=start)
 
     def start(self, log_delta: float) -> float:
-        """An epsilon close to the one asked for, by looking at many points at once."""
+        """An epsilon close to the one at log delta, not certified: many points are evaluated at once."""
         low, high = 0.0, min(self.pair.supremum, 4.0)
         while high < self.pair.supremum and self._is_above(np.array([high]), log_delta)[0]:
             low, high = high, 4.0 * high

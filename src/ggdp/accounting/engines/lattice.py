@@ -1,29 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lattice engine: losses moved to a uniform grid in the safe direction, composed by one tilted FFT.
+"""The lattice engine: losses are moved to a uniform grid in the safe direction and composed by one FFT.
 
-Upper bound. A pair (P, Q) is known by its curve delta(x) = E_Q[(P/Q - x)_+], x = e^t, convex and
-non-increasing, and a pair with the larger curve stays larger under composition (Blackwell; Zhu, Dong, Wang
-2022, Theorem 10). Losses on a grid are curves that are linear in x between grid points; the smallest one
-above joins the exact values by chords (connect-the-dots, Doroshenko et al. 2022). It splits the P- and the
-Q-mass of every cell between the cell's two ends.
+Here h is the spacing of the grid, and a *cell* is the interval between two neighbouring grid points.
 
-Lower bound. Couple every loss L with its grid version L~: it goes to one end of its cell
-or the other, and under Q the mean of e^L~ given L is e^L. Exchange them one release at a time. With d the
-distance of L to the nearest end, in spacings h, the exchange raises E_Q(. - e^eps)_+ by at most d (e^h - 1)
-x, and only when the cell, moved by all the other losses, holds eps; and L~ is the farther end with
-probability at most d e^h. Summed over the releases,
+Upper bound. A pair (P, Q) is determined by its curve delta(x) = E_Q[(P/Q - x)_+] with x = e^t, which is
+convex and non-increasing. If one pair has the larger curve, so do its compositions (Blackwell; Zhu, Dong,
+Wang 2022, Theorem 10). Losses on a grid have a curve that is linear in x between the grid points. The
+smallest such curve above the true one joins its values at the grid points by chords (connect-the-dots,
+Doroshenko et al. 2022). The P- and the Q-mass of every cell are then split between the two ends of the cell.
+
+Lower bound. Couple every loss L with its grid version L~, which is one end of its cell or the other, such
+that under Q the mean of e^L~ given L is e^L. Replace the losses by their grid versions, one release at a
+time. Let d be the distance of L to the nearest end of its cell, over h. One replacement raises
+E_Q(e^S - e^eps)_+ by at most d (e^h - 1) x, and only if the cell, moved by the sum of all other losses,
+contains eps. L~ is the farther end with probability at most d e^h. Summed over the releases,
 
     delta~(eps) - delta(eps)  <=  (e^h - 1) e^h ( k Pr[|S~ - eps| <= (2k + 1) h] + times Pr[more than k] ),
 
-S~ the composed grid loss, and k a bound on the sum of all d and on the number of farther ends that both
-exceed with negligible probability (Chernoff for independent variables in [0, 1]); never more than times/2
-and times. The difference is O(h^2) and asks for no smoothness. Losses that lie on the grid, such as the
-atoms of a Laplace loss, or far closer to it than h, cost nothing.
+where S~ is the sum of the grid losses, and k is a number that neither the sum of all d nor the number of
+farther ends exceeds, but with negligible probability (Chernoff's inequality for independent variables in
+[0, 1]). The two are never more than times/2 and times. The difference is O(h^2), and no smoothness is needed.
+Losses that lie on the grid, such as those values that a Laplace loss takes with positive probability, cost
+nothing.
 
-Composition. Masses are tilted by e^{theta t}, so that the transform's rounding is relative to the answer,
-and wrapped to a window W; what wraps is the same one-sided alias sum as (2) of `engines.contour`, bounded
-by Chernoff for the lattice's own moment generating function, which is a finite sum. A transform of depth
-log2(n) of non-negative numbers that sum to one errs by at most 6 log2(n) units in every entry.
+Composition. Masses are tilted by e^{theta t}, so that the rounding errors of the transform are small relative
+to the answer. The transform has n points, so that sums of losses are only known modulo the period W = n h.
+Their wrapping adds the same alias terms as in (2) of `engines.contour`. These are bounded by Chernoff's
+inequality for the lattice's own moment generating function, which is a finite sum. A transform of n
+non-negative numbers that sum to one errs by at most 6 log2(n) units in every entry.
 """
 
 import math
@@ -44,16 +48,16 @@ from ggdp.privacy_loss.shift_pair import ShiftPair
 
 _MOST_POINTS = 2**21
 _MOST_CELLS = 400_000
-_LARGE = 600.0  # exponent of the largest factor taken
-_DEEPEST = 700.0
-_NEAR = 2.0  # distance from the centre up to which sums are read off a table
-_USELESS = 300.0  # spacing at which a bound is off by a factor of e^300
-_COARSEST = 0.01  # first spacing tried, against the length over which delta falls by a factor e
-_SPARE = 3.0  # times what a grid took that a finer one may take more, point by point
-_FURTHER = 0.25  # of the finest spacing that is planned, where time is left
-_TRIED = 4000  # spacings of which the best for the atoms of several Laplace losses is taken
-_LEFT_OUT = 1e-30  # share of the mass beyond an epsilon that is not looked at
-_FACTORS = 8  # transforms multiplied before a logarithm is taken: each has some 1e-17 of noise at least
+_MOST_EXPONENT = 600.0  # exponent of the largest factor that is used
+_MOST_BASE = 700.0  # largest |log| of the number that all masses are divided by
+_TABLE_REACH = 2.0  # distance from the centre up to which sums are read off a table
+_USELESS_SPACING = 300.0  # at which a bound would be off by a factor of e^300
+_FIRST_SPACING = 0.01  # times the length over which delta falls by a factor e
+_SLOWDOWN = 3.0  # how many times longer per point a finer grid may take than the one before
+_FINEST = 0.25  # finest spacing that is used where time is left, over the finest one planned
+_SPACINGS_TRIED = 4000  # to bring the losses of several Laplace noises close to the grid
+_IGNORED_SHARE = 1e-30  # share of the mass beyond an epsilon that is bounded and not summed
+_MOST_FACTORS = 8  # transforms multiplied before a logarithm is taken; each has at least 1e-17 of noise
 
 Laws = Sequence[tuple[GridLaw, int]]
 Complex = NDArray[np.complex128]
@@ -61,13 +65,38 @@ Complex = NDArray[np.complex128]
 
 @dataclass(frozen=True)
 class Lattice:
-    """delta of a composed grid law around a centre, relative to e^base.
+    """The curve of a composition whose losses lie on a grid, near the epsilon (`centre`) it was built for.
 
-    With m the untilted masses, and sums over the grid points beyond eps, delta~ = e^base sum m (1 - e^(eps -
-    loss)). Near the centre that is e^base (e^(eps - centre) kernel - (e^(eps - centre) - 1) above), where
-    above = sum m and kernel = sum m (1 - e^(centre - loss)): nothing cancels when all losses are tiny. The
-    errors of the masses fall as e^(-theta eps); what is charged apart grows by no more than
-    e^(growth (centre - eps)) where eps is less than the centre, and not beyond.
+    All masses m, and all errors, are stored after division by e^base. With sums over the grid points beyond
+    eps, delta of the grid losses is e^base times the sum of m (1 - e^(eps - loss)). Near the centre this is
+    computed as e^base (e^(eps - centre) kernel - (e^(eps - centre) - 1) above), with above = sum of m and
+    kernel = sum of m (1 - e^(centre - loss)). So nothing cancels when all losses are tiny.
+
+    The errors of the masses are proportional to e^(-theta eps). `tail` and `alias` grow by no more than
+    e^(growth (centre - eps)) if eps is less than the centre, and do not grow if it is larger.
+
+    Attributes:
+        loss: the grid points.
+        mass: their masses.
+        spacing: the distance of grid points.
+        centre: the epsilon that the curve was built for.
+        base: log of what masses and errors are divided by.
+        above: for each grid point, the sum of the masses from there on.
+        kernel: likewise, of the masses times 1 - e^(centre - loss).
+        theta: the tilt.
+        entry_error: bound on the error of every tilted mass.
+        noise: bound on the error of delta at the centre that this makes.
+        ulps: rounding of sums and exponents, in units of round-off.
+        slip: rounding of the places of the grid points.
+        tail: bound on what sums beyond the period add to delta.
+        alias: bound on what wrapping has added to delta.
+        infinite: bound on the probability of an infinite loss.
+        lifted: bound on what raising all curves by a constant has added to delta.
+        excess: bound on the factor, less 1, by which raising all curves in proportion has increased delta.
+        moved: k of the module docstring, at most half the number of releases.
+        reach: (2k + 1) h of the module docstring.
+        unlikely: bound on what the coupling costs where k is exceeded.
+        growth: see above.
     """
 
     loss: Array
@@ -98,21 +127,22 @@ class Lattice:
         if not 0 < index < len(self.loss):
             raise CannotCertifyError("epsilon lies outside the lattice's window")
         moved = epsilon - self.centre
-        if (self.growth + 1.0) * abs(moved) > _LARGE:
+        if (self.growth + 1.0) * abs(moved) > _MOST_EXPONENT:
             raise CannotCertifyError("epsilon lies too far from the lattice's centre")
-        if abs(moved) <= _NEAR:
+        if abs(moved) <= _TABLE_REACH:
             above, kernel = float(self.above[index]), float(self.kernel[index])
             value = math.exp(moved) * kernel - math.expm1(moved) * above
             size = math.exp(abs(moved)) * (abs(kernel) + 2.0 * abs(math.expm1(moved)) * above)
         else:
             above = float(self.above[index])
-            last = int(np.searchsorted(-self.above, -_LEFT_OUT * above))
+            last = int(np.searchsorted(-self.above, -_IGNORED_SHARE * above))
             value = float(self.mass[index:last] @ -np.expm1(epsilon - self.loss[index:last]))
-            size = value + float(self.above[last]) / UNIT_ROUNDOFF  # which leaves out no more than this
+            # `rounding` below then covers the terms that are not summed
+            size = value + float(self.above[last]) / UNIT_ROUNDOFF
         slope = value - above
         widened = math.exp(max(-self.growth * moved, 0.0))
         noise = self.noise * math.exp(self.theta * (self.spacing - moved)) * (1.0 + 1e-6)
-        # next to the largest loss delta is a difference of losses, whose places are rounded
+        # next to the largest loss delta is proportional to a difference of losses, whose places are rounded
         rounding = noise + (self.ulps + 8.0) * UNIT_ROUNDOFF * size + self.slip * above
         tail, alias, infinite = widened * self.tail, widened * self.alias, self.infinite
         inflation = self._inflation(epsilon) + self.excess * value + self.lifted
@@ -131,11 +161,11 @@ class Lattice:
         )
 
     def _inflation(self, epsilon: float) -> float:
-        """By how much moving losses to the grid can have raised delta at epsilon, relative to e^base."""
+        """Bound on what moving losses to the grid has added to delta at epsilon, over e^base."""
         low, high = np.searchsorted(self.loss, [epsilon - self.reach, epsilon + self.reach], side="left")
         distance = abs(epsilon - self.centre) + self.reach
-        if low == 0 or self.theta * distance > _LARGE:
-            return math.inf  # the coupling says nothing
+        if low == 0 or self.theta * distance > _MOST_EXPONENT:
+            return math.inf  # the coupling bounds nothing here
         near = float(self.above[low] - self.above[min(high + 1, len(self.above) - 1)])
         near += float(high - low + 2) * self.entry_error * math.exp(self.theta * distance)
         near += len(self.loss) * UNIT_ROUNDOFF * float(self.above[low])
@@ -143,19 +173,21 @@ class Lattice:
 
 
 def build(parts: Parts, plan: TiltPlan, saddle: Saddle, tolerance: float) -> Lattice:
-    """Compose the grid laws around the saddle, fine enough for a relative width of `tolerance` in delta if
-    affordable.
+    """Put all parts on a grid and compose them, for questions about epsilons near the saddle's.
+
+    The grid is made finer until the relative width of delta is at most `tolerance`, or until time or memory
+    do not allow a finer one.
 
     Raises:
-        CannotCertifyError: the window misses the answer.
+        CannotCertifyError: nothing can be certified on the first grid.
     """
     spans = [span_of(pair, plan, saddle, index) for index, (pair, _) in enumerate(parts)]
     window = window_of(plan, saddle)
     crowd = max(math.sqrt(len(parts)), len(parts) / 4.0)
     finest = crowd * max(1.5 * window / _MOST_POINTS, max(high - low for low, high in spans) / _MOST_CELLS)
-    if finest > _USELESS:
+    if finest > _USELESS_SPACING:
         raise CannotCertifyError("the losses lie too far apart for a grid")
-    spacing = max(_COARSEST / (saddle.theta + 1.0), finest)
+    spacing = max(_FIRST_SPACING / (saddle.theta + 1.0), finest)
     best, narrowest = None, math.inf
     while True:
         start = CLOCK.left
@@ -168,10 +200,10 @@ def build(parts: Parts, plan: TiltPlan, saddle: Saddle, tolerance: float) -> Lat
         width = lattice.log_delta(saddle.epsilon).ledger.discretization
         if best is None or width < narrowest:
             best, narrowest = lattice, width
-        # a grid takes time as it has points: where time is left, grids are finer than planned
+        # time is proportional to the number of points: where it is left, grids become finer than planned
         affordable, least = 0.0, finest
         if math.isfinite(start):
-            affordable, least = _SPARE * (start - CLOCK.left) / max(CLOCK.left, 1e-9), _FURTHER * finest
+            affordable, least = _SLOWDOWN * (start - CLOCK.left) / max(CLOCK.left, 1e-9), _FINEST * finest
         least = max(least, spacing * affordable)
         if width <= tolerance or spacing <= least:
             return best
@@ -180,7 +212,11 @@ def build(parts: Parts, plan: TiltPlan, saddle: Saddle, tolerance: float) -> Lat
 
 
 def _aligned(parts: Parts, spacing: float) -> float:
-    """A spacing, no coarser, at which the atoms of Laplace losses lie on the grid, or of several near it."""
+    """A spacing, no larger than the one given, with the extreme losses of Laplace noise on or near the grid.
+
+    A Laplace loss takes its largest and its smallest value with positive probability. If there is one kind of
+    Laplace noise, both lie on the grid.
+    """
     laplace = [
         (pair.supremum - pair.infimum, times * pair.rate)
         for pair, times in parts
@@ -191,7 +227,7 @@ def _aligned(parts: Parts, spacing: float) -> float:
         return spacing
     if len(between) == 1:
         return float(between[0]) / math.ceil(float(between[0]) / spacing)
-    tried = spacing * np.linspace(1.0, 0.9, _TRIED)
+    tried = spacing * np.linspace(1.0, 0.9, _SPACINGS_TRIED)
     off = between[:, None] / tried % 1.0
     return float(tried[np.argmin(weight @ (off * (1.0 - off)))])
 
@@ -214,7 +250,10 @@ def _on_grid(
 
 
 def _moved_at_most(laws: Laws, rare: float) -> tuple[float, float]:
-    """k for a sum of independent distances, and log of the probability that it is exceeded."""
+    """k of the module docstring, and log of a bound on the probability that the sum exceeds it.
+
+    `rare` is the log of a probability that is negligible.
+    """
     mean = min(sum(times * law.moved for law, times in laws), 1e300)
     if mean == 0.0:
         return 0.0, -math.inf
@@ -226,16 +265,20 @@ def _moved_at_most(laws: Laws, rare: float) -> tuple[float, float]:
 
 
 def _log_tail(mean: float, count: float) -> float:
-    """Chernoff: log Pr[sum > count] <= count - mean - count log(count / mean), for independent terms in [0,
-    1].
+    """log of a bound on Pr[sum > count] for a sum of independent variables in [0, 1] with this mean.
+
+    By Chernoff's inequality it is count - mean - count log(count / mean).
     """
     return count - mean - count * math.log(count / mean) if count > mean > 0.0 else 0.0
 
 
 def span_of(pair: ShiftPair, plan: TiltPlan, saddle: Saddle, index: int) -> tuple[float, float]:
-    """Losses of one part that can matter: tilted mass below, mass at infinity above, both negligible."""
+    """The lowest and the highest loss of one part that matter.
+
+    The tilted mass below, and the mass above, which is moved to infinite loss, are negligible.
+    """
     loss, log_mass, times = plan.part(index)
-    # losses below the grid are raised to its first point, all of them
+    # losses below the grid will be raised to its first point
     from_left = np.logaddexp.accumulate(log_mass) + saddle.theta * loss
     from_left = from_left - (log_mass + saddle.theta * loss).max()
     from_right = np.logaddexp.accumulate(log_mass[::-1])[::-1]
@@ -248,7 +291,7 @@ def span_of(pair: ShiftPair, plan: TiltPlan, saddle: Saddle, index: int) -> tupl
 
 
 def window_of(plan: TiltPlan, saddle: Saddle) -> float:
-    """A period that keeps the wrapped mass negligible."""
+    """A period of the transform that keeps the wrapped mass negligible."""
     allowed = saddle.log_delta - 34.0
     best = math.inf
     for growth in (0.1, 0.2, 0.4, 0.8, 1.5, 3.0, 5.0, 8.0, 12.0):
@@ -264,16 +307,16 @@ def compose(laws: Laws, saddle: Saddle, size: int, spacing: float) -> Lattice:
 
 
 def _tilted_sum(laws: Laws, theta: float, size: int) -> tuple[Array, float, float]:
-    """Masses of the sum of all losses, tilted by theta, scaled to one and wrapped to `size` points.
+    """Masses of the sum of all losses, tilted by theta, wrapped to `size` points and scaled to sum to one.
 
-    The first one belongs to the sum of the first losses. Also a bound on the error of every mass, and log of
-    what they were scaled by.
+    The first mass belongs to the sum of the laws' first losses. Also returned are a bound on the error of
+    every mass, and log of the factor by which they were divided, which is K(theta).
     """
     half = size // 2 + 1
     log_transform, slip = np.zeros(half, dtype=np.complex128), np.zeros(half)
     per_entry = 6.0 * math.log2(size) * UNIT_ROUNDOFF
     log_phi = 0.0
-    product, factors = np.ones(half, dtype=np.complex128), 0  # of laws that occur once: one logarithm for all
+    product, factors = np.ones(half, dtype=np.complex128), 0  # laws that occur once share a logarithm
     with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
         for law, times in laws:
             CLOCK.check()
@@ -288,8 +331,8 @@ def _tilted_sum(laws: Laws, theta: float, size: int) -> tuple[Array, float, floa
                 log_transform += times * np.log(transform)
             slip += times * np.log1p((per_entry + 8.0 * UNIT_ROUNDOFF) / np.abs(transform))
             log_phi += times * log_one
-            if factors == _FACTORS:
-                slip[product == 0.0] = math.inf  # nothing is known of what underflows
+            if factors == _MOST_FACTORS:
+                slip[product == 0.0] = math.inf  # a product that underflows is not known
                 log_transform += np.log(product)
                 product[:], factors = 1.0, 0
         slip[product == 0.0] = math.inf
@@ -299,15 +342,14 @@ def _tilted_sum(laws: Laws, theta: float, size: int) -> tuple[Array, float, floa
     error = np.where(slip < 0.5, modulus * np.expm1(np.minimum(slip, 1.0)), np.exp(log_transform.real + slip))
     error = np.minimum(np.nan_to_num(error, nan=1.0, posinf=1.0), 1.0) + modulus * per_entry
     entries = np.maximum(np.fft.irfft(power, size), 0.0)
-    # every entry of the inverse is off by no more than the mean of what its inputs, two conjugate halves,
-    # are off by
+    # the error of every entry is at most the mean error of the inputs, which are two conjugate halves
     return entries, 2.0 * float(error.sum()) / size, log_phi
 
 
 def _unrolled(
     laws: Laws, saddle: Saddle, spacing: float, entries: Array, entry_error: float, log_phi: float
 ) -> Lattice:
-    """Untilt the entries over one period around the centre and sum them up from the right."""
+    """Undo the tilt of the masses over one period around the centre, and sum them up from the right."""
     theta, centre, size = saddle.theta, saddle.epsilon, len(entries)
     period = size * spacing
     origin = sum(times * law.origin for law, times in laws)
@@ -315,23 +357,24 @@ def _unrolled(
     start = math.floor((centre - 0.2 * period - origin) / spacing)
     loss = np.asarray(origin + (start + np.arange(size)) * spacing, dtype=float)
     with np.errstate(over="ignore", under="ignore"):
-        untilt = np.exp(-np.maximum(theta * (loss - centre), -_LARGE))  # further left no epsilon is asked for
-        share = -np.expm1(-np.maximum(loss - centre, -_LARGE))
+        # no epsilon is asked for further left
+        untilt = np.exp(-np.maximum(theta * (loss - centre), -_MOST_EXPONENT))
+        share = -np.expm1(-np.maximum(loss - centre, -_MOST_EXPONENT))
         mass = np.roll(entries, -((start - first) % size)) * untilt
         above = np.append(np.cumsum(mass[::-1])[::-1], 0.0)
         kernel = np.append(np.cumsum((mass * share)[::-1])[::-1], 0.0)
     base = log_phi - theta * centre
     beyond = loss > centre
     noise = entry_error * float((untilt[beyond] * share[beyond]).sum())
-    # sums of `size` terms, the exponent of e^base, and the places of the grid points, multiplied `times` over
+    # rounding of sums of `size` terms, of the exponent base, and of the places of the grid points
     places = sum(
         times * (abs(law.origin) + (abs(law.first) + len(law.mass)) * spacing) for law, times in laws
     )
     ulps = size + 64.0 + 8.0 * (abs(log_phi) + theta * (abs(centre) + places))
     tail, alias = _wrapped(laws, saddle, 0.6 * period, period, base)
     alias += _raised(laws, theta)
-    if not abs(base) < _DEEPEST:
-        raise CannotCertifyError("what is charged apart cannot be told from none beside a delta so small")
+    if not abs(base) < _MOST_BASE:
+        raise CannotCertifyError("delta is so small that the errors, divided by it, overflow")
     unit = math.exp(-base)
     total = float(sum(times for _, times in laws))
     count, log_unlikely = _moved_at_most(laws, saddle.log_delta - 30.0 - math.log(total))
@@ -352,7 +395,7 @@ def _unrolled(
         alias=alias,
         infinite=unit * sum(times * law.infinite for law, times in laws),
         lifted=unit * sum(times * law.excess_mass for law, times in laws),
-        excess=math.expm1(min(sum(times * law.excess_factor for law, times in laws), _LARGE)),
+        excess=math.expm1(min(sum(times * law.excess_factor for law, times in laws), _MOST_EXPONENT)),
         moved=min(count, 0.5 * total),
         reach=(min(2.0 * count, total) + 1.0) * spacing * (1.0 + 1e-9),
         unlikely=unit * 2.0 * total * math.exp(log_unlikely),
@@ -361,7 +404,7 @@ def _unrolled(
 
 
 def _wrapped(laws: Laws, saddle: Saddle, reach: float, period: float, base: float) -> tuple[float, float]:
-    """Mass beyond the window, and the alias sum, relative to e^base; Chernoff for the laws themselves."""
+    """Bounds on the mass beyond the period and on the alias terms, over e^base, by Chernoff's inequality."""
     best = math.inf
     for growth in (0.1, 0.4, 1.5, 3.0, 5.0, 8.0, 12.0):
         theta_2 = saddle.theta + growth / saddle.deviation
@@ -373,7 +416,7 @@ def _wrapped(laws: Laws, saddle: Saddle, reach: float, period: float, base: floa
 
 
 def _raised(laws: Laws, theta: float) -> float:
-    """What losses raised to the first grid point can add to delta, relative to e^base, by Chernoff."""
+    """Bound on what losses raised to the first grid point add to delta, over e^base, by Chernoff."""
     total = 0.0
     for law, times in laws:
         if law.raised > 0.0:

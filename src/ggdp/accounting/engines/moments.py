@@ -1,12 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wide answer that always exists: Chernoff above, one event below.
+"""Bounds that always exist, and are usually wide: Chernoff's inequality above, one event below.
 
-Used only where no engine certifies its own error well enough. Above, delta(eps) <= e^{K(theta) - theta eps}
-sup_x (1 - e^-x) e^{-theta x} for any theta > 0, with K certified by quadrature. Below, a composition is at
-least as revealing as any one of its releases, and delta(eps) >= P(E) - e^eps Q(E) for the event E that some
-loss exceeds a number c. Where one large loss decides and all others hardly vary, the best c leaves next to
-nothing out. Where losses are bounded, E is also that all noise exceeds a point: then the sum of losses is at
-least that of the losses there, l, and delta(eps) >= P(E) (1 - e^(eps - l)).
+They are used where no engine certifies its own error well enough. S is the sum of all losses, K(theta) is
+log E_P[e^{theta S}].
+
+Above, for any theta > 0, delta(eps) <= e^{K(theta) - theta eps} times the largest value of
+(1 - e^-x) e^{-theta x} over x > 0. K is certified by quadrature.
+
+Below, there are three bounds, of which the largest is taken:
+
+- delta of a composition is at least delta of any one of its releases;
+- delta(eps) >= P(E) - e^eps Q(E) for the event E that some loss exceeds a number c. Where one large loss
+  decides and the sum of the others hardly varies, this is close to delta for the best c;
+- delta(eps) >= P(E) (1 - e^(eps - l)) for the event E that all noise exceeds a point, if l is the sum of the
+  losses at this point: on E, S is at least l. This is good where losses are bounded.
 """
 
 import math
@@ -23,24 +30,24 @@ from ggdp.numerics import UNIT_ROUNDOFF, Array
 from ggdp.privacy_loss.hockey_stick import hockey_stick, log_masses, survivals, thresholds
 from ggdp.privacy_loss.quadrature import NEGLIGIBLE, certified_nodes_of_all
 
-_FACTORS = (1.0, 0.85, 0.7, 0.55, 0.4, 0.25, 0.1, 0.03, 0.01, 0.001)  # of the saddle's tilt
-_MOST_SINGLE = 3  # releases that are asked for their own cost
-_MOST_PARTS = 50  # more are not worth the time
-_POINTS = 40  # at which they are tried together
-_NONE = -1e9  # log of a mass that is none
+_TILT_FACTORS = (1.0, 0.85, 0.7, 0.55, 0.4, 0.25, 0.1, 0.03, 0.01, 0.001)  # tilts tried, over the saddle's
+_MOST_SINGLE = 3  # parts of which the cost of one release is computed
+_MOST_PARTS = 50  # parts up to which events are tried; with more it takes too long
+_POINTS = 40  # points that are tried at once
+_LOG_ZERO = -1e9  # stands for the logarithm of a mass of 0
 
 
 def log_chernoff_constant(theta: float) -> float:
     """log of sup over x > 0 of (1 - e^-x) e^{-theta x}, which is theta^theta / (1 + theta)^(1 + theta)."""
     if theta <= 0.0:
         return 0.0
-    # not theta log(theta) - (1 + theta) log(1 + theta), of which large theta leave no digits
+    # theta log(theta) - (1 + theta) log(1 + theta) would lose all digits at large theta
     one = math.log1p(1.0 / theta) if theta > 1.0 else math.log1p(theta) - math.log(theta)
     return -math.log1p(theta) - theta * one
 
 
 def log_delta_above(parts: Parts, plan: TiltPlan, theta: float, epsilon: float) -> float:
-    """A certified upper bound of log delta at epsilon, from the best tilt around the one given."""
+    """A certified upper bound of log delta at epsilon, from the best of several tilts up to theta."""
 
     def bound(tilt: float, cumulant: float) -> float:
         rounding = 8.0 * UNIT_ROUNDOFF * (abs(cumulant) + tilt * epsilon + 1.0)
@@ -52,8 +59,10 @@ def log_delta_above(parts: Parts, plan: TiltPlan, theta: float, epsilon: float) 
 def epsilon_above(
     parts: Parts, plan: TiltPlan, theta: float, log_delta: float, wanted: float = math.inf
 ) -> float:
-    """A certified upper bound of the epsilon at a delta, from the best tilt around the one given; infinite
-    where the plan says that it would exceed what is wanted."""
+    """A certified upper bound of the epsilon at a delta, from the best of several tilts up to theta.
+
+    Infinite if the plan shows that the bound would exceed `wanted`; nothing is certified then.
+    """
 
     def bound(tilt: float, cumulant: float) -> float:
         rounding = 8.0 * UNIT_ROUNDOFF * (abs(cumulant) - log_delta + 1.0)
@@ -69,11 +78,16 @@ def _best_tilt(
     bound: Callable[[float, float], float],
     wanted: float = math.inf,
 ) -> float:
-    """The bound of the tilt with the best plan, of those that can be certified; infinite where none can.
+    """The certified bound at the tilt whose planned bound is best; infinite if none can be certified.
 
-    A cumulant costs a quadrature of every part, its plan next to nothing.
+    Args:
+        parts: the composition.
+        plan: its rough nodes. A planned K(theta) costs little, a certified one a quadrature per part.
+        theta: the largest tilt tried.
+        bound: the bound that a tilt and its K(theta) give.
+        wanted: a planned bound above this is not certified.
     """
-    tilts = [factor * theta for factor in _FACTORS]
+    tilts = [factor * theta for factor in _TILT_FACTORS]
     planned = np.array([bound(tilt, float(plan.times @ plan.log_phis(tilt))) for tilt in tilts])
     for place in np.argsort(np.where(np.isnan(planned), math.inf, planned), kind="stable"):
         if planned[place] > wanted:
@@ -86,9 +100,9 @@ def _best_tilt(
 
 
 def certified_cumulant(parts: Parts, plan: TiltPlan, theta: float) -> float:
-    """No less than K(theta)."""
+    """A certified upper bound of K(theta)."""
     pairs, yardsticks = [pair for pair, _ in parts], plan.log_phis(theta)[:, None]
-    # the errors of all releases add up to some 1e-6 at most, far less than Chernoff's inequality gives away
+    # the errors of all releases add up to about 1e-6 at most, far less than what Chernoff's inequality loses
     accuracy = max(-18.0 - math.log(float(plan.times.sum())), NEGLIGIBLE)
     with CLOCK.stopped():
         nodes = certified_nodes_of_all(pairs, (theta,), 0.0, yardsticks, negligible=accuracy)
@@ -99,10 +113,10 @@ def certified_cumulant(parts: Parts, plan: TiltPlan, theta: float) -> float:
 
 
 def epsilon_below(parts: Parts, plan: TiltPlan, log_delta: float) -> float:
-    """A certified lower bound of the epsilon at a delta: the best single release, or the best event.
+    """A certified lower bound of the epsilon at a delta, from the best single release or the best event.
 
-    delta >= P(E) - e^eps Q(E) for every event E, so epsilon >= log((P(E) - delta) / Q(E)). E is that some
-    loss exceeds c, or that all noise exceeds a point, and c and the point are tried.
+    delta >= P(E) - e^eps Q(E) for every event E, so epsilon >= log((P(E) - delta) / Q(E)). The events are
+    those of the module docstring, for many numbers c and many points.
     """
     best = 0.0
     for index in _most_revealing(parts, plan, log_delta):
@@ -111,42 +125,50 @@ def epsilon_below(parts: Parts, plan: TiltPlan, log_delta: float) -> float:
         if point > best and curve.log_delta(point).lower >= log_delta:
             best = point
 
-    def value(event: "_Beyond") -> Array:
+    def value(event: "_SomeLossExceeds") -> Array:
         share = np.minimum(log_delta - event.log_p, 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
             found = event.log_p - event.log_q + np.log1p(-np.exp(share))
         return np.where(share < 0.0, found, -np.inf)
 
-    return max(best, _largest(parts, plan, value, best), _all_epsilon(parts, log_delta))
+    return max(best, _largest(parts, plan, value, best), _epsilon_of_all_noise(parts, log_delta))
 
 
-def _all_epsilon(parts: Parts, log_delta: float) -> float:
-    """The largest epsilon that one of these events shows: least loss on it + log(1 - delta / P)."""
+def _epsilon_of_all_noise(parts: Parts, log_delta: float) -> float:
+    """A lower bound of epsilon, from the events that all noise exceeds a point: l + log(1 - delta/P).
+
+    l is the least sum of losses on the event, P its probability, and the best event is taken.
+    """
 
     def value(log_p: Array, least: Array) -> Array:
         share = log_delta - log_p
         return np.where(share < 0.0, least + np.log1p(-np.exp(np.minimum(share, 0.0))), -np.inf)
 
-    return _largest_beyond(parts, value) * (1.0 - 1e-14)
+    return _best_of_all_noise(parts, value) * (1.0 - 1e-14)
 
 
-def _all_log_delta(parts: Parts, epsilon: float) -> float:
-    """The largest log of P (1 - e^(epsilon - least loss on it)) that one of these events shows."""
+def _log_delta_of_all_noise(parts: Parts, epsilon: float) -> float:
+    """A lower bound of log delta, from the events that all noise exceeds a point: P (1 - e^(epsilon - l)).
+
+    l and P are as in `_epsilon_of_all_noise`.
+    """
 
     def value(log_p: Array, least: Array) -> Array:
         found = log_p + np.log(-np.expm1(np.minimum(epsilon - least, 0.0)))
         return np.where(least > epsilon, found, -np.inf)
 
-    return _largest_beyond(parts, value) - 1e-12
+    return _best_of_all_noise(parts, value) - 1e-12
 
 
-def _largest_beyond(parts: Parts, value: Callable[[Array, Array], Array]) -> float:
-    """The largest value of the events that all noise exceeds a point: all points first, then closer around
-    the best. It is told no more than log P of the event, and than the sum of losses on it.
+def _best_of_all_noise(parts: Parts, value: Callable[[Array, Array], Array]) -> float:
+    """The largest value of the events that all noise exceeds a point.
+
+    Points over the whole range are tried first, then points closer and closer to the best one. `value` gets
+    lower bounds of log P of the events, and of the sum of losses on them.
     """
     if len(parts) > _MOST_PARTS:
         return -math.inf
-    # from where one of the releases hardly ever lies below, to where hardly ever all lie beyond
+    # from points that the noise of hardly any release lies below, to points that it hardly ever all exceeds
     releases = float(sum(times for _, times in parts))
     far = np.array([700.0 ** (1.0 / pair.beta) for pair, _ in parts])
     near = np.array([(700.0 / releases) ** (1.0 / pair.beta) for pair, _ in parts])
@@ -189,7 +211,7 @@ def _most_revealing(parts: Parts, plan: TiltPlan, log_delta: float) -> list[int]
 
 
 def log_delta_below(parts: Parts, plan: TiltPlan, epsilon: float) -> float:
-    """A certified lower bound of log delta at epsilon: the best single release, or the best event."""
+    """A certified lower bound of log delta at epsilon, from the best single release or the best event."""
     order = list(range(len(parts)))
     if len(parts) > _MOST_SINGLE:
         with np.errstate(divide="ignore"):
@@ -197,15 +219,15 @@ def log_delta_below(parts: Parts, plan: TiltPlan, epsilon: float) -> float:
         order = [int(index) for index in np.argsort(-rough, kind="stable")[:_MOST_SINGLE]]
     best = max(ClosedForm(parts[index][0]).log_delta(epsilon).lower for index in order)
 
-    def value(event: "_Beyond") -> Array:
+    def value(event: "_SomeLossExceeds") -> Array:
         ratio = epsilon + event.log_q - event.log_p
         with np.errstate(divide="ignore", invalid="ignore"):
             found = event.log_p + np.log(-np.expm1(np.minimum(ratio, 0.0)))
         return np.where(ratio < 0.0, found, -np.inf)
 
     if (log_complement := _log_complement(parts, epsilon)) < 0.0:
-        best = max(best, math.log1p(-math.exp(log_complement)) - 1e-12)  # it is never 1
-    return max(best, _largest(parts, plan, value, epsilon), _all_log_delta(parts, epsilon))
+        best = max(best, math.log1p(-math.exp(log_complement)) - 1e-12)
+    return max(best, _largest(parts, plan, value, epsilon), _log_delta_of_all_noise(parts, epsilon))
 
 
 def is_nearly_one(parts: Parts, epsilon: float) -> bool:
@@ -214,10 +236,11 @@ def is_nearly_one(parts: Parts, epsilon: float) -> bool:
 
 
 def _log_complement(parts: Parts, epsilon: float) -> float:
-    """log of an upper bound of 1 - delta at epsilon, which is the integral of min(P, e^epsilon Q).
+    """log of an upper bound of 1 - delta at epsilon.
 
-    That is at most the integral of sqrt(P e^epsilon Q), and the integral of sqrt(PQ) is a product over the
-    releases. Only whether each loss is positive is looked at, and only in a few parts: this hides more.
+    1 - delta is the integral of min(P, e^epsilon Q), which is at most e^(epsilon/2) times the integral of
+    sqrt(PQ). That integral is a product over the releases. To bound it, only the sign of each loss is used,
+    and only the most frequent parts: what is not used can only make delta larger.
     """
     log_bound = 0.5 * epsilon
     for pair, times in sorted(parts, key=lambda part: -part[1])[:_MOST_SINGLE]:
@@ -233,34 +256,42 @@ def _log_complement(parts: Parts, epsilon: float) -> float:
 
 
 @dataclass(frozen=True)
-class _Beyond:
-    """The events that some loss exceeds c: no more than log P(E), and no less than log Q(E)."""
+class _SomeLossExceeds:
+    """The events E that some loss exceeds c, one for each c.
+
+    Attributes:
+        log_p: lower bounds of log P(E).
+        log_q: upper bounds of log Q(E).
+    """
 
     log_p: Array
     log_q: Array
 
     @staticmethod
-    def of(parts: Parts, losses: Array) -> "_Beyond":
-        none, log_q = np.zeros_like(losses), np.full_like(losses, _NONE)
-        log_sum = np.full_like(losses, _NONE)
+    def of(parts: Parts, losses: Array) -> "_SomeLossExceeds":
+        none, log_q = np.zeros_like(losses), np.full_like(losses, _LOG_ZERO)
+        log_sum = np.full_like(losses, _LOG_ZERO)
         for pair, times in parts:
             place = thresholds(pair, losses)[0]
             inside = np.isfinite(place)
             one_p, one_q, slip = log_masses(pair, np.where(inside, place, 0.0))
-            one_p, one_q = np.where(inside, one_p - slip, _NONE), np.where(inside, one_q + slip, _NONE)
+            one_p, one_q = (
+                np.where(inside, one_p - slip, _LOG_ZERO),
+                np.where(inside, one_q + slip, _LOG_ZERO),
+            )
             log_sum = np.logaddexp(log_sum, math.log(times) + one_p)
             log_q = np.logaddexp(log_q, math.log(times) + one_q)
             none += times * np.log1p(-np.exp(np.minimum(one_p, -1e-9)))
         with np.errstate(divide="ignore"):
             many = np.log(-np.expm1(none)) - 1e-14
-        # of rare events the union is their sum, but for its square
+        # the probability that any of several rare events happens is at least their sum less its square
         few = log_sum - np.exp(np.minimum(log_sum, 0.0)) - 1e-14 * (1.0 + np.abs(log_sum))
         slip = 1e-14 * (1.0 + np.abs(log_q))
-        return _Beyond(np.where(log_sum < -30.0, few, many), log_q + slip)
+        return _SomeLossExceeds(np.where(log_sum < -30.0, few, many), log_q + slip)
 
 
-def _largest(parts: Parts, plan: TiltPlan, value: Callable[[_Beyond], Array], about: float) -> float:
-    """The largest value over the c tried: all sizes first, then closer and closer around the best."""
+def _largest(parts: Parts, plan: TiltPlan, value: Callable[[_SomeLossExceeds], Array], about: float) -> float:
+    """The largest value over many c: first over the whole range, then closer and closer to the best one."""
     if len(parts) > _MOST_PARTS:
         return -math.inf
     order = np.argsort(plan.loss)
@@ -273,7 +304,7 @@ def _largest(parts: Parts, plan: TiltPlan, value: Callable[[_Beyond], Array], ab
     losses = np.unique(losses)
     best = -math.inf
     for _ in range(4):
-        found = np.nan_to_num(value(_Beyond.of(parts, losses)), nan=-np.inf)
+        found = np.nan_to_num(value(_SomeLossExceeds.of(parts, losses)), nan=-np.inf)
         top = int(np.argmax(found))
         best = max(best, float(found[top]))
         low, high = losses[max(top - 1, 0)], losses[min(top + 1, len(losses) - 1)]
@@ -282,7 +313,7 @@ def _largest(parts: Parts, plan: TiltPlan, value: Callable[[_Beyond], Array], ab
 
 
 def log_total_variation_above(parts: Parts) -> float:
-    """log of a bound on the composition's total variation: 1 - the product of (1 - each release's)."""
+    """log of an upper bound of delta(0), the total variation: 1 - the product of (1 - each release's)."""
     total = log_rest = 0.0
     for pair, times in parts:
         stick = hockey_stick(pair, np.zeros(1))
@@ -293,11 +324,11 @@ def log_total_variation_above(parts: Parts) -> float:
 
 
 def top_atom(parts: Parts, log_delta: float) -> Bounds | None:
-    """Certified epsilon where every release is Laplace and delta is below the mass of the top atoms.
+    """Certified epsilon for Laplace noise, if delta is small enough; None otherwise.
 
-    A Laplace loss equals its supremum with positive probability. With p the probability that all releases do,
-    and s the sum of the suprema, delta(eps) >= p (1 - e^(eps - s)) and delta(s) = 0. So for a delta far below
-    p, epsilon lies in [s + log(1 - delta/p), s], no wider than about delta/p.
+    The loss of Laplace noise takes its largest value with positive probability. Let p be the probability that
+    all losses are largest, and s their sum then. Then delta(eps) >= p (1 - e^(eps - s)), and delta(s) = 0. So
+    for a delta below p, epsilon lies in [s + log(1 - delta/p), s]. This interval is about delta/p wide.
     """
     if any(pair.beta != 1.0 or math.isfinite(pair.cut) for pair, _ in parts):
         return None
@@ -309,6 +340,6 @@ def top_atom(parts: Parts, log_delta: float) -> Bounds | None:
     if share >= 0.0:
         return None
     total = sum(times * pair.supremum for pair, times in parts)
-    slack = 4.0 * UNIT_ROUNDOFF * total  # of the sum itself
+    slack = 4.0 * UNIT_ROUNDOFF * total  # rounding of the sum
     lower = max(total + math.log1p(-math.exp(share)) - slack, 0.0)
     return Bounds(lower, max(lower, total), total + slack, "top atom")

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Polynomials in z at every point of a line, with bounds on their errors, and products of their powers."""
+"""Polynomials in a variable z whose coefficients are functions on a line, with bounds on their errors.
+
+`engines.jumps` multiplies them: the coefficient of z^k belongs to compositions in which k losses are large.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,12 +19,13 @@ Numbers = TypeVar("Numbers", Array, NDArray[np.complex128])
 
 @dataclass(frozen=True)
 class Polynomial:
-    """Coefficients of 1, z, z^2, ... at every point of a line, one row each.
+    """A polynomial, by its coefficients of 1, z, z^2, ... (rows) at the points of a line (columns).
 
     Attributes:
-        value: as computed.
-        size: the same of moduli.
-        larger: the same of moduli and their errors: the value is off by no more than the difference.
+        value: the coefficients as computed.
+        size: what they are if every factor's coefficients are replaced by their moduli.
+        larger: the same with the modulus plus the bound of the error. `value` is off by at most
+            larger - size.
     """
 
     value: Complex
@@ -30,7 +34,7 @@ class Polynomial:
 
     @staticmethod
     def one(points: int, most: int) -> "Polynomial":
-        """The polynomial 1."""
+        """The polynomial 1, with room for coefficients up to that of z^most."""
         first = np.zeros((most + 1, points))
         first[0] = 1.0
         return Polynomial(first.astype(np.complex128), first, first)
@@ -38,7 +42,15 @@ class Polynomial:
     def times(
         self, bulk: Complex, error: Array, jump: Complex | None, slip: Array | None, count: int
     ) -> "Polynomial":
-        """This times (bulk + z jump)^count."""
+        """This polynomial times (bulk + z jump)^count.
+
+        Args:
+            bulk: its values at the points of the line.
+            error: bounds on the errors of these.
+            jump: likewise; None for the factor bulk^count.
+            slip: bounds on the errors of `jump`.
+            count: the exponent.
+        """
         size = np.abs(bulk)
         sizes = (None, None) if jump is None or slip is None else (np.abs(jump), np.abs(jump) + slip)
         return Polynomial(
@@ -49,7 +61,7 @@ class Polynomial:
 
 
 def power(bulk: Numbers, jump: Numbers | None, count: int, most: int) -> list[Numbers]:
-    """Coefficients of (bulk + z jump)^count."""
+    """The coefficients of (bulk + z jump)^count up to that of z^most."""
     with np.errstate(divide="ignore", invalid="ignore", under="ignore"):
         log_bulk = np.log(bulk)
         found: list[Numbers] = []
@@ -63,7 +75,7 @@ def power(bulk: Numbers, jump: Numbers | None, count: int, most: int) -> list[Nu
 
 
 def multiplied(one: Numbers, other: Sequence[Numbers]) -> Numbers:
-    """The product of two polynomials in z, cut off where the first one ends."""
+    """The product of two polynomials in z, without powers beyond the highest one of the first."""
     found = np.zeros_like(one)
     for turn, factor in enumerate(other):
         found[turn:] += one[: len(one) - turn] * factor
@@ -71,7 +83,10 @@ def multiplied(one: Numbers, other: Sequence[Numbers]) -> Numbers:
 
 
 def product(factors: Array) -> Array:
-    """The product over the last axis but one of polynomials, the last axis, cut off where they end."""
+    """The product of many polynomials, without powers beyond their own highest one.
+
+    The last axis of `factors` holds the coefficients of one polynomial, the axis before it the polynomials.
+    """
     length = factors.shape[-1]
     while (count := factors.shape[-2]) > 1:
         one, other = factors[..., : count // 2, :], factors[..., count // 2 : 2 * (count // 2), :]

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where to look: the exponential tilt at which a composition's delta is decided.
+"""Rough numbers by which engines choose where to compute: plans and saddle points.
 
-K(theta) = sum of times * log E_P[e^{theta L}] over the parts. All functions here plan and never certify:
-their numbers choose a contour or a window, and a poor choice makes an answer wide, not wrong.
+K(theta) is the sum over the parts of times * log E_P[e^{theta L}], with L the loss of a part. The law with
+density e^{theta L} / E_P[e^{theta L}] with respect to P is called *tilted*, theta its *tilt*. To compute
+delta at an epsilon, an engine takes the tilt for which the sum of all losses has its mass around epsilon: the
+*saddle point* of K(s) - s epsilon - log s - log(1+s).
+
+Nothing here is certified. A poor plan makes an answer wide or slow; it cannot make it wrong.
 """
 
 import math
@@ -28,16 +32,16 @@ __all__ = [
     "saddle_for_log_delta",
 ]
 
-_MOST_PANELS = 3000  # more would only serve losses far beyond what is computed
+_MOST_PANELS = 3000  # more would only be needed for losses far beyond what is computed
 _UNIT_NODES, _UNIT_WEIGHTS = np.polynomial.legendre.leggauss(8)
-_DEEPEST = 780.0  # log(1/probability) beyond which nothing matters to a double
+_LOG_LEAST_PROB = 780.0  # log(1/p) of a probability p that is far below the smallest double
 _FURTHEST_LOSS = 10_000.0
 _MOST_TILT = 1e12
 
 
 @dataclass(frozen=True)
 class Cumulants:
-    """K and its first two derivatives at one tilt."""
+    """K(theta), K'(theta) and K''(theta) at one tilt."""
 
     value: float
     slope: float
@@ -46,11 +50,17 @@ class Cumulants:
 
 @dataclass(frozen=True)
 class FarPeaks:
-    """Where the nodes of a plan end, and what a strong tilt makes of the noise beyond.
+    """The part of E_P[e^{theta L}] from noise beyond a plan's last node, at strong tilts.
 
-    There N(up) outweighs N(0), the loss is log rate + z^beta - (z - up)^beta, and the tilted density peaks
-    where z/(z - up) = ((1+theta)/theta)^(1/(beta-1)). Left out, such a peak would make a hopeless tilt look
-    like a good one.
+    There N(up) is much larger than N(0), the loss at z is log rate + z^beta - (z - up)^beta, and the tilted
+    density has a peak where z/(z - up) = ((1+theta)/theta)^(1/(beta-1)). Without this peak a tilt that is far
+    too strong would look like a good one.
+
+    Attributes:
+        beta: of each part.
+        up: the shift of each part.
+        log_rate: log of the sampling rate of each part.
+        furthest: the last node of each part; infinite if there is no noise beyond.
     """
 
     beta: Array
@@ -60,15 +70,16 @@ class FarPeaks:
 
     @cached_property
     def least_tilt(self) -> float:
-        """The tilt below which no part has its peak beyond its nodes."""
+        """A tilt below which no part has a peak beyond its last node."""
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = (1.0 - self.up / self.furthest) ** (self.beta - 1.0)
             tilts = np.where((self.beta == 1.0) | (self.up == 0.0), np.inf, ratio / (1.0 - ratio))
         return 0.999 * float(np.where(np.isnan(tilts), np.inf, tilts).min())
 
     def at(self, theta: float) -> tuple[Array, Array]:
-        """log of each part's tilted mass beyond its nodes, minus infinity where the peak lies inside, and
-        the loss there.
+        """log of each part's tilted mass beyond its last node, and the loss at the peak there.
+
+        The first is minus infinity if the part has no peak beyond its last node.
         """
         if theta < self.least_tilt:
             return np.full_like(self.up, -np.inf), np.zeros_like(self.up)
@@ -120,7 +131,16 @@ class Ends:
 
 @dataclass(frozen=True)
 class TiltPlan:
-    """Rough nodes of all parts, end to end, for evaluating K anywhere."""
+    """Rough quadrature nodes of all parts, one part after the other, from which K is computed.
+
+    Attributes:
+        z: the noise at each node.
+        loss: the loss there.
+        log_mass: log of the node's mass under P.
+        starts: the place of each part's first node.
+        times: how often each part is released.
+        far: the noise beyond the last nodes.
+    """
 
     z: Array
     loss: Array
@@ -132,7 +152,7 @@ class TiltPlan:
 
     @staticmethod
     def of(parts: Parts) -> "TiltPlan":
-        """Lay nodes over all noise that a double can tell from none."""
+        """The plan of a composition. Noise is covered as far as its probability is a positive double."""
         pieces = [_rough_nodes(pair) for pair, _ in parts]
         lengths = [len(z) for z, _, _ in pieces]
         ends = [
@@ -155,7 +175,7 @@ class TiltPlan:
         )
 
     def log_phis(self, theta: float) -> Array:
-        """log E_P[e^{theta L}] of each part; no number where the tilt is beyond what a double can hold."""
+        """log E_P[e^{theta L}] of each part; infinite or NaN where it exceeds the range of doubles."""
         with np.errstate(over="ignore", invalid="ignore"):
             exponent = self.log_mass + theta * self.loss
             peak = np.maximum.reduceat(exponent, self.starts)
@@ -168,7 +188,7 @@ class TiltPlan:
         return float(self.times @ self.log_phis(theta))
 
     def log_moduli(self, theta: float, omega: float) -> Array:
-        """log |phi(theta + i omega)| / phi(theta) of each part."""
+        """log of |phi(theta + i omega)| / phi(theta) of each part, with phi(s) = E_P[e^{s L}]."""
         with np.errstate(over="ignore"):
             exponent = self.log_mass + theta * self.loss
         peak = np.maximum.reduceat(exponent, self.starts)
@@ -176,7 +196,7 @@ class TiltPlan:
         wave = np.add.reduceat(term * np.exp(1j * omega * self.loss), self.starts)
         with np.errstate(divide="ignore"):
             moduli = np.log(np.abs(wave) / np.add.reduceat(term, self.starts))
-        return np.asarray(np.clip(moduli, -_DEEPEST, 0.0))
+        return np.asarray(np.clip(moduli, -_LOG_LEAST_PROB, 0.0))
 
     def cumulants(self, theta: float) -> Cumulants:
         """K(theta), K'(theta), K''(theta) of the whole composition."""
@@ -196,7 +216,7 @@ class TiltPlan:
 
     @property
     def log_times(self) -> Array:
-        """log of the count of the part each node belongs to."""
+        """For each node, log of how often its part is released."""
         return np.repeat(np.log(self.times), self._lengths())
 
     def below(self, ceiling: float) -> "TiltPlan":
@@ -211,8 +231,9 @@ class TiltPlan:
         return replace(self, log_mass=kept, far=far, ends=ends)
 
     def split(self, loss: float) -> tuple["TiltPlan", "TiltPlan", list[int]]:
-        """The plan of all laws restricted to losses up to the one given, that of the losses beyond it, and
-        the places of the parts that have any.
+        """The plans of all laws restricted to losses up to the one given, and to the losses beyond it.
+
+        The second plan has only those parts that have losses beyond; their places are returned too.
         """
         beyond = self.loss > loss
         counts = np.add.reduceat(beyond, self.starts, dtype=np.intp)
@@ -231,7 +252,7 @@ class TiltPlan:
         return replace(bulk, ends=ends), self._where(beyond, counts, which), which
 
     def _where(self, nodes: NDArray[np.bool_], counts: NDArray[np.intp], parts: Sequence[int]) -> "TiltPlan":
-        """The plan of some nodes, so many of each part, of some parts."""
+        """The plan of the chosen nodes and parts; `counts` says how many nodes of each part are chosen."""
         far, counts, chosen = self.far, counts[parts], np.asarray(parts, dtype=np.intp)
         return TiltPlan(
             self.z[nodes],
@@ -256,13 +277,13 @@ class TiltPlan:
         return self.loss[begin:end], self.log_mass[begin:end], float(self.times[index])
 
     def log_single_deltas(self, epsilons: Array) -> Array:
-        """log delta of one release of each part, at an epsilon of its own; roughly."""
+        """A rough log delta of one release of each part, each part at an epsilon of its own."""
         excess = self.loss - np.repeat(epsilons, self._lengths())
         share = -np.expm1(-np.maximum(excess, 0.0))
         return np.asarray(np.log(np.add.reduceat(np.exp(self.log_mass) * share, self.starts)))
 
     def quantiles(self, theta: float, prob: float) -> list[tuple[float, float]]:
-        """For each part, the noise before which, and that beyond which, its tilted law keeps about `prob`."""
+        """For each part, the noise below which and above which its tilted law has about the mass `prob`."""
         points = []
         for begin, length in zip(self.starts, self._lengths(), strict=True):
             part = slice(begin, begin + length)
@@ -280,8 +301,13 @@ class TiltPlan:
 
 @dataclass(frozen=True)
 class Saddle:
-    """A tilt, the epsilon it belongs to, the saddle-point guess of log delta there, and the scale on which
-    delta varies.
+    """A saddle point: a tilt and the epsilon for which it is the right one.
+
+    Attributes:
+        theta: the tilt.
+        epsilon: the epsilon.
+        log_delta: a rough log delta at this epsilon, by the saddle-point method.
+        deviation: about the standard deviation of the tilted sum of losses.
     """
 
     theta: float
@@ -291,9 +317,7 @@ class Saddle:
 
 
 def saddle_at(plan: TiltPlan, theta: float) -> Saddle:
-    """The epsilon for which theta is the saddle of K(s) - s eps - log s - log(1+s), and delta by that
-    method.
-    """
+    """The saddle point with a given tilt: theta is where K(s) - s eps - log s - log(1+s) is stationary."""
     k = plan.cumulants(theta)
     epsilon = k.slope - 1.0 / theta - 1.0 / (1.0 + theta)
     bend = k.curvature + theta**-2 + (1.0 + theta) ** -2
@@ -304,23 +328,23 @@ def saddle_at(plan: TiltPlan, theta: float) -> Saddle:
 
 
 def saddle_for_epsilon(plan: TiltPlan, epsilon: float) -> Saddle:
-    """The saddle whose epsilon is the one asked for."""
+    """The saddle point with a given epsilon."""
     return saddle_at(plan, _root(lambda theta: saddle_at(plan, theta).epsilon - epsilon))
 
 
 def saddle_for_log_delta(plan: TiltPlan, log_delta: float) -> Saddle:
-    """The saddle whose delta is the one asked for."""
+    """The saddle point with a given log delta."""
     return saddle_at(plan, _root(lambda theta: log_delta - saddle_at(plan, theta).log_delta))
 
 
 def planned_epsilon(parts: Parts, log_delta: float) -> float:
-    """The epsilon at a delta by the saddle-point method: good to some percent, and cheap."""
+    """A rough epsilon at a delta by the saddle-point method: cheap, and wrong by some percent."""
     saddle = saddle_for_log_delta(TiltPlan.of(parts), log_delta)
     return saddle.epsilon + (saddle.log_delta - log_delta) / saddle.theta
 
 
 def _root(rising: Callable[[float], float]) -> float:
-    """Solve rising(theta) = 0 in log theta, to planning accuracy; an end of the range if there is none."""
+    """The theta with rising(theta) = 0, to three digits; an end of the range if there is none."""
     low, high, step = 0.0, 0.0, 1.0
     value = rising(1.0)
     while value < 0.0 and high < math.log(_MOST_TILT):
@@ -347,12 +371,12 @@ def _end(pair: ShiftPair, z: Array, loss: Array, log_mass: Array) -> tuple[float
 
 @lru_cache(maxsize=256)
 def _rough_nodes(pair: ShiftPair) -> tuple[Array, Array, Array]:
-    """Losses and log P-masses at Gauss nodes, panels as wide as a tilted density can be narrow."""
-    reach = _DEEPEST ** (1.0 / pair.beta)
+    """Noise, losses and log P-masses at Gauss nodes, on panels as wide as tilted densities are narrow."""
+    reach = _LOG_LEAST_PROB ** (1.0 / pair.beta)
     low, high = pair.down - min(reach, 90.0 ** (1.0 / pair.beta)), min(pair.up + reach, pair.cut)
     low = max(low, pair.floor)
     kinks = pair.kinks
-    # squeezed towards the middle, so that a shift tiny against the noise still gets its share of the scan
+    # closer together near the kinks, so that a shift much smaller than the noise is seen too
     scan = np.unique(
         np.concatenate(
             [np.linspace(low, high, 1500)]
@@ -363,8 +387,8 @@ def _rough_nodes(pair: ShiftPair) -> tuple[Array, Array, Array]:
     far = np.max([np.abs(scan - k) for k in kinks], axis=0)
     near = np.min([np.abs(scan - k) for k in kinks], axis=0)
     density = np.full_like(far, 1.0)
-    if pair.beta > 2.0:  # what lies further out is a loss beyond all that is asked for, or none
-        tell = np.clip(far, 1e-9, (_FURTHEST_LOSS + _DEEPEST) ** (1.0 / pair.beta))
+    if pair.beta > 2.0:  # noise further out has a loss beyond all that is asked for, or no probability
+        tell = np.clip(far, 1e-9, (_FURTHEST_LOSS + _LOG_LEAST_PROB) ** (1.0 / pair.beta))
         density = np.sqrt(0.3 + pair.beta**2 * tell ** (pair.beta - 2.0)) * (2.5 if pair.beta > 8.0 else 1.0)
     density = 0.8 * density / np.maximum(1.0, far ** (1.0 - 0.5 * pair.beta)) + 0.35 / (near + 1e-3)
     count = np.concatenate([[0.0], np.cumsum(0.5 * (density[1:] + density[:-1]) * np.diff(scan))])

@@ -25,9 +25,9 @@ from ggdp.search import largest_that_fits
 
 __all__ = ["Accountant", "Budget", "BudgetExceededError"]
 
-_PLANNING_ERROR = 0.03  # of the logarithm of an epsilon; and
-_CORRECTED_ERROR = 0.002  # once it was compared with a certified one
-_FIRST_BLOCK = 32  # steps that the first certificate of a budget tries to cover beyond the one asked about
+_PLANNING_ERROR = 0.03  # error of the logarithm of a planned epsilon,
+_CORRECTED_ERROR = 0.002  # and after the plan was corrected by a certified one
+_FIRST_BLOCK = 32  # further steps that the first certificate of a budget tries to cover
 
 
 class Accountant:
@@ -87,12 +87,14 @@ class Accountant:
         self._adjacency = Adjacency(adjacency)
         self._lock = threading.RLock()
         self._counts: Counts = {}
-        self._cleared: Counts = {}  # counts certified to fit the budget: so does every ledger below them
+        self._cleared: Counts = {}  # counts certified to fit the budget; smaller counts fit too
         self._ahead = _FIRST_BLOCK  # how many further steps the next certificate tries to cover
-        self._shifts: dict[Step, float] = {}  # what single releases cost, for planning
-        self._off: float | None = None  # by how much the plan was too small when last compared
-        self._profile: PrivacyProfile | None = None  # of the present state, once it was asked about
-        self._answers: dict[tuple[str, float], Bounds] = {}  # likewise
+        self._shifts: dict[Step, float] = {}  # what single releases cost, roughly, for plans
+        # by how much the plan was too small when it was last compared with a certified epsilon
+        self._off: float | None = None
+        # profile of everything recorded, once a question was asked
+        self._profile: PrivacyProfile | None = None
+        self._answers: dict[tuple[str, float], Bounds] = {}  # answers about everything recorded
         self._floors: dict[tuple[str, float], float] = {}  # upper bounds reported so far
 
     @property
@@ -157,7 +159,7 @@ class Accountant:
         """Record `times` releases of `mechanism` if the budget allows all of them; call before releasing.
 
         Raises:
-            BudgetExceededError: It does not, or that it does cannot be certified; nothing is recorded.
+            BudgetExceededError: They do not fit, or that they do cannot be certified; nothing is recorded.
             ValueError: There is no budget, or the accountant does not cover the mechanism.
         """
         with self._lock:
@@ -169,10 +171,10 @@ class Accountant:
     def remaining(
         self, mechanism: Mechanism, *, epsilon: float | None = None, delta: float | None = None
     ) -> int:
-        """How many more times `mechanism` fits: a count that is certified to, up to 10^7 releases in all.
+        """How many more times `mechanism` certainly fits the budget, up to 10^7 releases in all.
 
-        It is the largest such count where a handful of accounts shows that. Where more would be needed, as
-        for very many releases or where a rare event decides, it may be smaller, and is never larger.
+        It is the largest such number if a few computations of epsilon are enough to find it. Otherwise it may
+        be smaller, as for very many releases or if a rare event decides epsilon. It is never too large.
 
         Args:
             mechanism: What would be released.
@@ -270,7 +272,7 @@ class Accountant:
         self._counts, self._answers, self._profile = after, {}, None
 
     def _answer(self, kind: str, at: float) -> Bounds:
-        """The answer for the present state, from the cache or the engines; never below an earlier one."""
+        """The answer about everything recorded; its upper bound is at least every earlier one."""
         question = (kind, at)
         if question not in self._answers:
             found = self._clipped(kind, at, self._ask(kind, at))
@@ -287,7 +289,7 @@ class Accountant:
         return self._profile.epsilon(delta=at) if kind == "epsilon" else self._profile.delta(epsilon=at)
 
     def _clipped(self, kind: str, at: float, found: Bounds) -> Bounds:
-        """Where the ledger is certified to be within its budget, the budget is an upper bound too."""
+        """The answer with the budget as an upper bound too, if the ledger is certified to be within it."""
         budget = self._budget
         if budget is None or not _below(self._counts, self._cleared):
             return found
@@ -323,7 +325,7 @@ class Accountant:
 
         planned = self._plan(with_further, budget)
         off, error = (0.0, _PLANNING_ERROR) if self._off is None else (self._off, _CORRECTED_ERROR)
-        if planned is not None:  # a block that is not going to fit is not worth an account
+        if planned is not None:  # no certificate is tried for a block that is planned not to fit
             if planned(1) + off > -error:
                 kept.update(after)
             while self._ahead > 1 and planned(self._ahead) + off > -error:
@@ -344,7 +346,7 @@ class Accountant:
         return True
 
     def _plan(self, counts_of: Callable[[int], Counts], budget: Budget) -> Callable[[int], float] | None:
-        """What `_log_excess` is about, at next to no cost; None where there is no plan for it."""
+        """A rough `_log_excess`, which costs very little; None if there is no plan for it."""
         if min(budget.delta, budget.epsilon) == 0.0:
             return None
         log_delta, first = math.log(budget.delta), counts_of(1)
@@ -360,25 +362,25 @@ class Accountant:
 
         def planned(count: int) -> float:
             steps = steps_of(Composed(counts_of(count).items()), self._adjacency)
-            # of a vector no worst shift may be known; one coordinate costs some percent less
+            # a vector may have no known worst shift; a shift in one coordinate costs some percent less
             epsilon = max(planned_epsilon(parts, log_delta) for parts in one_coordinate(steps).pairs())
             return math.log(epsilon / budget.epsilon) if epsilon > 0.0 else -math.inf
 
         return planned
 
     def _gaussian_shift(self, step: Step) -> float:
-        """By how many standard deviations Gaussian noise is moved that is as easily detected as a step."""
+        """The shift, in standard deviations, of a Gaussian release that is as easily detected as a step."""
         if step not in self._shifts:
             advantage = account(step, adjacency=self._adjacency).delta(epsilon=0.0).estimate
             self._shifts[step] = 2.0 * float(ndtri(0.5 + 0.5 * min(advantage, 1.0 - 1e-12)))
         return self._shifts[step]
 
     def _log_excess(self, counts: Counts, budget: Budget) -> float:
-        """log of certified epsilon over the budget's; positive where that is exceeded, or not certified."""
+        """log of the certified upper epsilon over the budget's; positive if it is larger or unknown."""
         if not counts:
             return -math.inf
         upper = self._epsilon_above(counts, budget.delta)
-        if upper <= budget.epsilon:  # decided here: a ratio rounds
+        if upper <= budget.epsilon:  # compared without a ratio, which would be rounded
             return min(math.log(upper / budget.epsilon), 0.0) if upper > 0.0 else -math.inf
         return max(math.log(upper / budget.epsilon), 5e-324) if budget.epsilon > 0.0 else math.inf
 
@@ -388,5 +390,5 @@ class Accountant:
 
 
 def _below(counts: Counts, others: Counts) -> bool:
-    """Whether every count is at most the other ledger's: what is released is then a part of it."""
+    """Whether every count is at most the one in the other ledger."""
     return all(count <= others.get(step, 0) for step, count in counts.items())

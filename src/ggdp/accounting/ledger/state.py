@@ -48,7 +48,7 @@ class Budget:
 
     @staticmethod
     def of(epsilon: float | None, delta: float | None) -> "Budget | None":
-        """The budget of two arguments that are given together or not at all.
+        """The budget from two arguments, which must be given together or not at all.
 
         >>> Budget.of(2.0, None)
         Traceback (most recent call last):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Vectors that one number dominates, its noise made for that: its score lies above that of every shift.
+"""Vectors that are dominated by one number with noise of its own: its score lies above that of every shift.
 
 `privacy_loss.envelope_noise` makes the number's noise for a beta, a norm and a number of coordinates. It is
 symmetric and log-concave, so what is proved for one coordinate of Generalized Gaussian noise holds for it:
@@ -32,10 +32,10 @@ class EnvelopeStep:
         beta: exponent of the vector's noise.
         p: the norm of its shifts.
         dimension: how many coordinates it has.
-        length: of the shifts, in units of the scale.
+        length: the largest length of a shift, in units of the scale.
         rate: the probability with which each record takes part.
         times: how often it is released.
-        seen: the direction it is seen from, whichever is asked for.
+        seen: a direction that is fixed for this step; the direction that is asked for is then ignored.
     """
 
     beta: float
@@ -47,14 +47,14 @@ class EnvelopeStep:
     seen: Adjacency | None = None
 
     def enclosed(self, direction: Adjacency) -> Enclosed:
-        """The discrete pair above the number; it stands for the one below too, which nothing is read off.
+        """The discrete pair above the number. It stands for the pair below too, which is not used.
 
         Raises:
-            CannotCertifyError: the shift is too long, or too short, to say more than nothing.
+            CannotCertifyError: the shift is so long or so short that no useful bound is known.
         """
         direction = self.seen or direction
         cells = dominating_cells(self.beta, self.p, self.dimension, self.length)
-        if self.rate < 1.0:  # else the noise's symmetry makes all directions one
+        if self.rate < 1.0:  # without sampling all directions are the same, since the noise is symmetric
             if direction is Adjacency.REPLACE:
                 cells = replaced(cells, self.rate)
             else:
@@ -65,7 +65,7 @@ class EnvelopeStep:
 
 
 def is_of_use(steps: Steps) -> bool:
-    """Whether other bounds, where there are any, need not be better for all vectors without a worst shift."""
+    """Whether this bound may be the best one for every vector without a worst shift."""
     return all(
         step.noise.noise.beta > 2.0 or step.times <= _MOST_TIMES or step.noise.dimension <= _MOST_WIDE
         for step in steps.noisy
@@ -74,7 +74,7 @@ def is_of_use(steps: Steps) -> bool:
 
 
 def enveloped(steps: Steps) -> Steps | None:
-    """Every vector that has no worst shift made a number; None where that is not covered."""
+    """The steps with a number in place of every vector without a worst shift; None if that is not covered."""
     known, numbers = [], []
     for step in steps.noisy:
         if step.worst_shift is not None:
@@ -90,7 +90,7 @@ def enveloped(steps: Steps) -> Steps | None:
 def _number(step: NoiseStep) -> EnvelopeStep | None:
     noise = step.noise
     p, dimension, sensitivity = noise.p, noise.dimension, noise.sensitivity
-    if noise.shift is not None:  # any norm would do; in this one rotations cost least
+    if noise.shift is not None:  # any norm is valid for a known shift; this one gives the smallest bound
         sizes = [(abs(value), count) for value, count in noise.shift if value]
         p, dimension = 2.0, sum(count for _, count in sizes)
         sensitivity *= math.sqrt(math.fsum(count * size**2 for size, count in sizes)) * (1.0 + 1e-14)

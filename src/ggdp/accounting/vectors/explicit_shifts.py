@@ -2,8 +2,8 @@
 """Shifts that a vector release allows, written out: what they cost bounds its cost from below.
 
 A shift of one coordinate, and one spread equally over several. Without sampling a spread shift is a
-composition of its coordinates. With sampling it is not; what is then kept of it is a sum of rounded
-log-likelihood ratios (`privacy_loss.worst_split.equal_split`), which any noisy vector can be reduced to.
+composition of its coordinates. With sampling it is not. Then the noisy vector is reduced to one number, a sum
+of rounded log-likelihood ratios (`privacy_loss.worst_split.equal_split`), which can only cost less.
 """
 
 import math
@@ -26,10 +26,10 @@ from ggdp.privacy_loss.dominating import Parts
 from ggdp.privacy_loss.worst_split import equal_split
 
 _MOST_SPLIT = 10**6
-_SAMPLED_SPLIT = 400  # coordinates of an explicit split under sampling: as good as infinitely many
-_FEWEST_SPLIT = 10  # coordinates of a sampled split
-_MANY = 10  # coordinates of an equal split that is tried beside the largest; of fewer, two
-_FEW = 10  # releases of one coordinate that the contour does not certify
+_SAMPLED_SPLIT = 400  # coordinates of an explicit split under sampling; more would hardly cost more
+_FEWEST_SPLIT = 10  # fewest coordinates of a split under sampling
+_SECOND_SPLIT = 10  # coordinates of a second equal split; 2 if there are fewer
+_FEW_RELEASES = 10  # releases of numbers up to which other engines are tried too
 _SPLIT_SECONDS = 1.0
 _MOST_LOSS = 500.0
 _LEAST_LOG_DELTA = -600.0
@@ -37,7 +37,7 @@ _LEAST_LOG_DELTA = -600.0
 
 @dataclass(frozen=True)
 class SplitCost:
-    """An explicit shift, asked only where a plan says that it costs more than what is known."""
+    """The cost of an explicit shift, computed only if a plan shows that it exceeds a known lower bound."""
 
     parts: Parts
 
@@ -46,7 +46,7 @@ class SplitCost:
         return TiltPlan.of(self.parts)
 
     def epsilon(self, log_delta: float, known: float) -> float:
-        """A certified lower bound of epsilon, or `known`."""
+        """A certified lower bound of epsilon; `known`, another one, if that is planned to be larger."""
         saddle = saddle_for_log_delta(self._plan, log_delta)
         planned = saddle.epsilon + (saddle.log_delta - log_delta) / saddle.theta
         if not known < planned < _MOST_LOSS:
@@ -58,7 +58,7 @@ class SplitCost:
             return max(known, self._other(lambda engines: engines.epsilon(log_delta)))
 
     def delta(self, epsilon: float, known: float) -> float:
-        """A certified lower bound of delta, or `known`."""
+        """A certified lower bound of delta; `known`, another one, if that is planned to be larger."""
         saddle = saddle_for_epsilon(self._plan, epsilon)
         least = max(_LEAST_LOG_DELTA, math.log(known + 5e-324))
         if not (saddle.deviation > 0.0 and saddle.log_delta > least):
@@ -73,8 +73,8 @@ class SplitCost:
         return PairComposition(self.parts)
 
     def _other(self, ask: Callable[[PairComposition], Bounds]) -> float:
-        """What the other engines say, for a few coordinates: of many the contour knows better."""
-        if sum(times for _, times in self.parts) > _FEW:
+        """A lower bound by the other engines, if there are few releases; 0 otherwise."""
+        if sum(times for _, times in self.parts) > _FEW_RELEASES:
             return 0.0
         with CLOCK.running(_SPLIT_SECONDS):
             try:
@@ -84,7 +84,7 @@ class SplitCost:
 
 
 def one_coordinate(steps: Steps) -> Steps:
-    """All of every vector's shift in its largest coordinate: a lower bound of its cost, and a plan."""
+    """The steps with the whole shift of every vector in one coordinate; they cost no more."""
     return steps.with_noise(_flat)
 
 
@@ -95,7 +95,7 @@ def worst_or_one_coordinate(steps: Steps) -> Steps:
 
 
 def _flat(step: NoiseStep) -> AdditiveNoise:
-    """All of the shift in its largest coordinate."""
+    """The release with the whole shift in one coordinate, the largest one of a known shift."""
     noise = step.noise
     if noise.shift is not None:
         largest = max(abs(value) for value, _ in noise.shift)
@@ -109,7 +109,7 @@ def quick_splits(steps: Steps) -> list[SplitCost]:
     most = max(step.noise.dimension for step in steps.noisy)
     if most == 1:
         return []
-    counts = {_MANY if most >= _MANY else 2, int(min(most, _MOST_SPLIT))}
+    counts = {_SECOND_SPLIT if most >= _SECOND_SPLIT else 2, int(min(most, _MOST_SPLIT))}
     found = dict.fromkeys(parts for count in sorted(counts) for parts in split(steps, count).pairs())
     return [SplitCost(parts) for parts in found]
 

@@ -42,7 +42,7 @@ from ggdp.privacy_loss.worst_split import ORDERS, known_gains, worst_gains
 
 MOST_ORDER = 10_000.0
 _NEXT_TO_ONE = 1.0 + 2.0**-20
-_MOST_WHOLE_ORDER = 1000  # up to which the binomial sum is worth its time
+_MOST_WHOLE_ORDER = 1000  # orders up to which the binomial sum is computed
 _HOELDER = (1.01, 1.03, 1.07, 1.15, 1.25, 1.4, 1.7, 2.0, 2.5, 3.5, 6.0, 12.0)
 
 
@@ -157,7 +157,7 @@ def _by_quadrature(step: NoiseStep, direction: Adjacency, order: float) -> tuple
     """
     ((pair, _),) = step.pairs(direction)
     try:
-        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is not certified
+        with np.errstate(over="ignore", invalid="ignore"):  # an overflow gives no certified value
             return sampled_gain(pair, order)
     except ArithmeticError:
         return 0.0, math.inf
@@ -182,7 +182,7 @@ def worst_step(step: NoiseStep, direction: Adjacency) -> tuple[Array, float]:
     gains_of_either = worst_step_gains(step.noise, step.rate)
     if step.rate == 1.0 or direction is not Adjacency.REPLACE:
         return gains_of_either, step.rate
-    apart = replace(step.noise, sensitivity=2.0 * step.noise.sensitivity)  # the two records' own distance
+    apart = replace(step.noise, sensitivity=2.0 * step.noise.sensitivity)  # the shift between the two records
     either = replaced_gains(gains_of_either, step.rate)
     return np.minimum(either, _mixed(worst_step_gains(apart, 1.0), step.rate)), 1.0
 

@@ -58,12 +58,12 @@ from ggdp.privacy_loss.renyi_divergence import SLACK
 from ggdp.privacy_loss.worst_split import ORDERS
 from ggdp.search import arithmetic, halve
 
-_BETWEEN = 6  # orders tried between two of the list
-_LARGEST_RARE_RATE = 0.1  # above, no loss is so rare that leaving it out helps
-_SHARES = (1e-3, 0.01, 0.05, 0.2, 0.5, 0.8)  # of delta, given to the rare event
+_BETWEEN = 6  # further orders between two neighbouring ones of `ORDERS`
+_LARGEST_RARE_RATE = 0.1  # rate above which losses are not rare enough
+_SHARES = (1e-3, 0.01, 0.05, 0.2, 0.5, 0.8)  # shares of delta that are given to the rare event
 _TRIED = 2  # orders at which (5) is evaluated
-_FALL = 0.02  # of log delta, from one point to the next where it matters most
-_COARSE = 32.0  # how many such steps are bounded at once first
+_FALL = 0.02  # change of log delta from one point to the next, near the supremum of (5)
+_COARSE = 32.0  # length of the first intervals, in such steps
 _WHOLE = ORDERS[(np.mod(ORDERS, 1.0) == 0.0) & (ORDERS <= 600.0)]
 
 
@@ -74,7 +74,7 @@ class RenyiSteps:
     steps: tuple[tuple[Array, float, int], ...]
 
     def epsilon(self, log_delta: float) -> float:
-        """The smallest epsilon certified at a delta; infinite where none is."""
+        """The smallest epsilon that is certified at a delta; infinite if none is."""
         best = _epsilon(ORDERS, self._total, log_delta)
         for share in _SHARES if self._may_be_rare else ():
             cut = self._cut(log_delta + math.log(share))
@@ -211,7 +211,7 @@ def _planned_height(plan: TiltPlan, theta: float) -> float:
     return saddle.log_delta + theta * saddle.epsilon
 
 
-@lru_cache(maxsize=256)  # it does not depend on the question
+@lru_cache(maxsize=256)  # the result does not depend on epsilon or delta, and is kept
 def _log_height(known: Parts, theta: float) -> float:
     """An upper bound of log sup of e^{theta x} delta(x) over real x; infinite where not certified.
 

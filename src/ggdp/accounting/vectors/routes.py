@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What vector releases cost: the routes to a bound, of which the best one answers.
+"""What vector releases cost: several ways to a bound, called routes. The one with the smallest bound answers.
 
 | route | answer |
 |---|---|
@@ -44,17 +44,17 @@ from ggdp.clock import CLOCK
 from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
 from ggdp.privacy_loss.dominating import Parts
 
-_NARROW = 1e-3  # width of what is known of an envelope, against its tightness; its upper end is far closer
-_WIDE = 0.05  # relative width of an engine's answer from which on Renyi divergences may do better
+_NARROW = 1e-3  # relative width of an envelope's answer that is narrow enough; its error is far smaller
+_WIDE = 0.05  # relative width of an answer above which Renyi divergences are tried too
 _SPLITS = (1, 2, 3, 5, 10, 30, 100, 1000, 10_000, 100_000, 1_000_000)
-_FEWEST_REPEATED = 10  # steps of which the last ones may be taken apart
-_UNSEEN = 1e-9  # share of delta
+_FEWEST_REPEATED = 10  # steps from which on the last ones are treated separately
+_UNSEEN = 1e-9  # largest share of delta that a domination may add
 _SECONDS = 3.9  # of a thread's time that the engines may take for one question in all directions
 _FOR_OTHERS = 0.9  # of these, kept for the second direction
 
 
 class Cost(Protocol):
-    """What a composition costs, seen from all directions, ready to be asked often."""
+    """What a composition costs: epsilon, delta and the largest loss, for all directions of its adjacency."""
 
     def epsilon(self, log_delta: float) -> Bounds:
         """Certified epsilon at log delta."""
@@ -96,7 +96,7 @@ def _cells_cost(steps: Steps, *width: float) -> "WorstDirection":
     for direction in steps.directions:
         custom = [step.enclosed(direction) for step in steps.custom]
         known = steps.pairs_in(direction)
-        # noise on a grid is its own mirror image: both directions are one
+        # noise on a grid is symmetric: both directions are equal, and one is enough
         if not any(known == other and all(map(Enclosed.agrees, custom, ours)) for ours, other in seen):
             seen.append((custom, known))
     return WorstDirection([CellComposition(*one, *width) for one in seen])
@@ -108,7 +108,7 @@ class WorstDirection:
 
     Attributes:
         directions: what the composition costs in each.
-        parts: how many different releases it has, for how long a question may take.
+        parts: how many different releases there are; it decides how long a question may take.
     """
 
     directions: Sequence[PairComposition | CellComposition]
@@ -122,7 +122,7 @@ class WorstDirection:
             with CLOCK.running(seconds - (_FOR_OTHERS if others else 0.0)):
                 worst = first.epsilon(log_delta)
             for one in others:
-                if not one.costs_no_more(log_delta, worst.lower):  # else the first direction is the worse one
+                if not one.costs_no_more(log_delta, worst.lower):  # otherwise the first direction costs more
                     worst = Bounds.worst(worst, one.epsilon(log_delta, worst.lower))
         return _not_too_large(worst)
 
@@ -132,7 +132,8 @@ class WorstDirection:
         with CLOCK.running(seconds_for(self.parts, _SECONDS)):
             worst = first.delta(epsilon)
             for one in others:
-                if epsilon > 0.0 or worst.width > 1e-6 * worst.upper:  # the total variation is that of both
+                # delta(0) is the same in both directions
+                if epsilon > 0.0 or worst.width > 1e-6 * worst.upper:
                     worst = Bounds.worst(worst, one.delta(epsilon, worst.lower))
         return worst
 
@@ -143,7 +144,7 @@ class WorstDirection:
 
 
 def _not_too_large(found: Bounds) -> Bounds:
-    """Refuse an epsilon beyond what is computed; one release has a closed form for all of them."""
+    """Raise an error for an epsilon above `MOST_EPSILON`, unless it has a closed form."""
     if not found.method.endswith(CLOSED_FORM) and (found.lower > MOST_EPSILON or not found.upper < 1e6):
         raise too_large(found.lower)
     return found
@@ -151,7 +152,7 @@ def _not_too_large(found: Bounds) -> Bounds:
 
 @dataclass(frozen=True)
 class WorstShiftCost:
-    """Vectors whose worst shifts are known: the engines answer, and Renyi divergences cut what is wide.
+    """Vectors whose worst shifts are known. Engines answer; Renyi divergences are tried if that is wide.
 
     Attributes:
         steps: all steps.
@@ -198,7 +199,7 @@ class VectorCost:
 
     @cached_property
     def _explicit(self) -> Cost:
-        """One shift that is allowed: what it costs is a lower bound."""
+        """The cost of one shift that is allowed, which is a lower bound."""
         return cost_of(worst_or_one_coordinate(self._steps))
 
     @cached_property
@@ -269,8 +270,8 @@ class VectorCost:
         number = _asked(ask, lambda: self._number)
         if number is not None and self._number is not None and self._number.exact:
             upper = max(number.upper, one.lower)
-            estimate = min(max(number.estimate, one.lower), upper)
-            return Bounds(one.lower, estimate, upper, f"{score_order.NAME}, {number.method}")
+            method = f"{score_order.NAME}, {number.method}"
+            return Bounds.clipped(one.lower, number.estimate, upper, method)
         renyi = ask(self._renyi)
         upper, how = renyi.upper, renyi.method
         if number is None:
@@ -294,8 +295,8 @@ class VectorCost:
             lower = max(lower, ask_split(explicit, lower))
         if self._sampled_split is not None:
             lower = max(lower, ask(self._sampled_split).lower)
-        upper = max(upper, lower)  # they may meet, to within rounding
-        return Bounds(lower, min(max(one.estimate, lower), upper), upper, how)
+        upper = max(upper, lower)  # rounding may bring the lower bound above the upper one
+        return Bounds.clipped(lower, one.estimate, upper, how)
 
 
 @dataclass(frozen=True)
@@ -321,7 +322,7 @@ class _BesideCustomCost:
 
     @staticmethod
     def _between(above: Bounds, below: Bounds) -> Bounds:
-        upper = max(above.upper, below.lower)  # they may meet, to within rounding
+        upper = max(above.upper, below.lower)  # rounding may bring the lower bound above the upper one
         return Bounds(below.lower, min(below.estimate, upper), upper, f"certified {envelope.NAME}")
 
 
@@ -336,7 +337,7 @@ def _beside_custom(steps: Steps) -> Cost:
 
 
 def _at_most(found: Bounds, most: float) -> Bounds:
-    """The same answer where it is known to be at most so much."""
+    """The answer, with `most` as an upper bound."""
     if found.upper <= most:
         return found
     upper = max(most, found.lower)
@@ -344,8 +345,7 @@ def _at_most(found: Bounds, most: float) -> Bounds:
 
 
 def _asked(ask: Ask, cost: Callable[[], Cost | None]) -> Bounds | None:
-    """The answer of numbers; None where there are none, or where it is too large to be computed, or more than
-    what is proved."""
+    """The answer of a cost; None if there is no such cost, or if it cannot answer."""
     try:
         found = cost()
         return None if found is None else ask(found)
@@ -357,7 +357,7 @@ def _asked(ask: Ask, cost: Callable[[], Cost | None]) -> Bounds | None:
 
 
 class _NumberCost:
-    """Numbers that dominate the vectors up to some delta, which is added."""
+    """The cost of numbers that dominate the vectors up to a small delta, which is added."""
 
     def __init__(self, name: str, number: score_order.OneNumber) -> None:
         self.name, self.exact, self._number = name, number.exact, number
@@ -369,7 +369,7 @@ class _NumberCost:
     def epsilon(self, log_delta: float) -> Bounds:
         spent = self._number.delta
         if spent > _UNSEEN * math.exp(log_delta):
-            raise CannotCertifyError("too much of delta is spent on the domination")
+            raise CannotCertifyError("delta is too small for what the domination adds to it")
         found = self._cost.epsilon(log_delta + math.log1p(-spent * math.exp(-log_delta)))
         if found.upper > self._number.largest_epsilon:
             raise CannotCertifyError("epsilon is larger than what the domination covers")

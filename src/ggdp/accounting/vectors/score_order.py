@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Vectors that one number dominates, by the order of scores.
+"""Vectors that are dominated by one number, by the order of scores.
 
 `privacy_loss.matched_norm` verifies, for noise of 1 < beta < 2 and up to a number added to delta, that a
 shift v is dominated by one coordinate moved by |v|_m, m slightly below beta, and by one moved by a factor
@@ -27,7 +27,7 @@ from ggdp.privacy_loss.dominating import NOISE_MULTIPLIER
 from ggdp.privacy_loss.matched_norm import LEAST_BETA, MOST_BETA, domination, own_norm_stretch
 
 NAME, GAUSSIAN = "score order", "gaussian"
-_MOST_STRETCH = 1.12  # beyond, other bounds are better
+_MOST_STRETCH = 1.12  # factor above which other bounds are better
 _MOST_REPLACED = 50.0
 
 
@@ -37,9 +37,9 @@ class OneNumber:
 
     Attributes:
         steps: the vectors replaced by numbers.
-        delta: what their delta has to be raised by.
-        exact: whether no sensitivity had to grow, but by next to nothing.
-        largest_epsilon: up to which `delta` is enough.
+        delta: what has to be added to their delta.
+        exact: whether the bound is tight, because no sensitivity was raised noticeably.
+        largest_epsilon: the largest epsilon at which adding `delta` is enough.
     """
 
     steps: Steps
@@ -49,18 +49,17 @@ class OneNumber:
 
 
 def one_number(steps: Steps) -> OneNumber | None:
-    """Every vector that has no worst shift made a number; None where that is not proved, or of no use."""
+    """Numbers in place of all vectors without a worst shift; None if that is not proved, or of no use."""
     return _replaced(steps, _number)
 
 
 def gaussian(steps: Steps) -> OneNumber | None:
-    """Every vector that has no worst shift made a number with Gaussian noise; None where one has noise of
-    beta > 2."""
+    """Numbers with Gaussian noise in place of all vectors without a worst shift; None if one has beta > 2."""
     return _replaced(steps, _gaussian_number)
 
 
 Number = tuple[AdditiveNoise, float, bool]
-"""One number in place of a vector, the delta that costs, and whether it is exact."""
+"""One number in place of a vector, the delta that has to be added, and whether the bound is tight."""
 
 
 def _replaced(steps: Steps, number_for: Callable[[AdditiveNoise], Number | None]) -> OneNumber | None:
@@ -131,5 +130,5 @@ def _gaussian_number(step: AdditiveNoise) -> Number | None:
     longer = step.sensitivity * float(step.dimension) ** max(0.5 - 1.0 / step.p, 0.0)
     if noise.std < NOISE_MULTIPLIER.least * longer:
         return None
-    # Less noise costs more: what is certified for the most that is covered holds for what lies beyond.
+    # less noise costs more: what is certified at the end of the range holds beyond it
     return AdditiveNoise(Gaussian(min(noise.std, NOISE_MULTIPLIER.most * longer)), longer), 0.0, False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the l_1 norm of a shift bounds: one coordinate that holds it all; the loss of Laplace noise."""
+"""Bounds by the l_1 norm of a shift: a shift of one coordinate, and the largest loss of Laplace noise."""
 
 import math
 from dataclasses import replace
@@ -7,13 +7,16 @@ from dataclasses import replace
 from ggdp.accounting.steps import NoiseStep, Steps
 from ggdp.mechanisms import AdditiveNoise, Adjacency
 
-_MOST_STRETCH = 1.12  # beyond, the hybrid bound is worse than the Renyi one
+_MOST_STRETCH = 1.12  # factor above which the bound by Renyi divergences is better
 _MOST_LOSS = 500.0
 
 
 def stretched(steps: Steps) -> Steps | None:
-    """One coordinate that holds the l_1 norm of any shift, where that is not much longer; it dominates by the
-    hybrid argument."""
+    """The steps with one coordinate in place of each vector, moved by the largest l_1 norm of a shift.
+
+    It dominates the vector by the hybrid argument (docs/vector-releases.md). None if that makes some shift
+    longer by more than the factor `_MOST_STRETCH`.
+    """
     longest = 1.0
 
     def stretch(step: NoiseStep) -> AdditiveNoise:
@@ -37,7 +40,7 @@ def stretched(steps: Steps) -> Steps | None:
 
 
 def largest_l1_loss(steps: Steps) -> float:
-    """The largest loss of Laplace releases: the l_1 norm of the shift, sampled; infinite for other noise."""
+    """The largest loss of Laplace releases, from the l_1 norm of the shift; infinite for other noise."""
     total = 0.0
     for step in steps.noisy:
         if step.noise.noise.beta != 1.0:
@@ -47,7 +50,7 @@ def largest_l1_loss(steps: Steps) -> float:
 
 
 def _largest_laplace_loss(step: NoiseStep, replaced: bool) -> float:
-    """Of one release whose density ratios to that without the record are within e^+-length."""
+    """The largest loss of one release whose density ratios are within [e^-length, e^length]."""
     noise, rate = step.noise, step.rate
     unit = noise.sensitivity / noise.noise.scale
     if noise.shift is not None:
