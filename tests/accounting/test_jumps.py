@@ -13,6 +13,7 @@ from ggdp import AdditiveNoise, Adjacency, Composed, GeneralizedGaussian, Poisso
 from ggdp.accounting import account, delta, epsilon
 from ggdp.accounting.engines import contour, jumps, rare
 from ggdp.accounting.engines.curve import crossing
+from ggdp.accounting.engines.jump_plan import Split, chernoff
 from ggdp.accounting.engines.polynomial import Polynomial
 from ggdp.accounting.engines.tilt import TiltPlan, saddle_for_epsilon
 from ggdp.errors import CannotCertifyError
@@ -192,10 +193,10 @@ def test_a_release_without_its_jumps_and_the_jumps_alone_have_its_moments(place,
 def test_what_more_jumps_may_add_covers_them():
     """A bound on all jumps but none lies above the term of one, which decides, and not far above."""
     parts, asked = ((ShiftPair(2.0, 0.7, 0.0, 1e-3), 2000),), 4.8
-    split = jumps._Split(parts, 0.4 * asked, asked, *TiltPlan.of(parts).split(0.4 * asked))
-    one = split.line(1, split.saddle(1), 10.0, 1.0).delta(asked)
+    split = Split(parts, 0.4 * asked, asked, *TiltPlan.of(parts).split(0.4 * asked))
+    one = jumps._line(split, 1, split.saddle(1), 10.0, 1.0).delta(asked)
     bound, tilt, factor = split.many(0)
-    certified = split.certified_many(0, tilt, factor) - tilt * asked
+    certified = jumps._certified_many(split, 0, tilt, factor) - tilt * asked
     assert one.base + math.log(one.low) <= certified <= one.base + math.log(one.high) + 8.0
     assert certified == pytest.approx(bound, abs=0.1)
 
@@ -220,8 +221,8 @@ def test_planned_coefficients_are_those_of_the_product():
             whole = np.convolve(whole, [bulk, jump])
     pairs = [(ShiftPair(2.0, 0.1 * (1 + k), 0.0, 0.5), count) for k, count in enumerate(times)]
     plan = TiltPlan.of(tuple(pairs))
-    split = jumps._Split(tuple(pairs), 0.1, 0.2, plan, plan, list(range(7)))
-    found = split._log_coefficients(np.log(bulks), np.log(jumps_), 4)
+    split = Split(tuple(pairs), 0.1, 0.2, plan, plan, list(range(7)))
+    found = split.log_coefficients(np.log(bulks), np.log(jumps_), 4)
     assert found == pytest.approx(np.log(whole[:5]), abs=1e-12)
 
 
@@ -397,3 +398,30 @@ def test_next_to_the_largest_loss_a_very_strong_tilt_costs_no_digits():
     assert found.lower > 0.0
     assert delta(mechanism, epsilon=found.lower, adjacency=Adjacency.REMOVE).upper >= 1.2e-15
     assert delta(mechanism, epsilon=found.upper, adjacency=Adjacency.REMOVE).lower <= 1.2e-15
+
+
+def test_a_term_is_planned_where_its_line_crosses_and_not_by_a_parabola_beyond_its_kink():
+    """699 releases: without a jump delta was planned e^78 times too small, and the answer was 2% wide."""
+    pair = ShiftPair(15.778890138864666, 1.0 / (math.sqrt(2.0) * 8.0328), 0.0, 0.00812390694811987)
+    parts, asked = ((pair, 699),), 345.0
+    split = Split(parts, 0.4 * asked, asked, *TiltPlan.of(parts).split(0.4 * asked))
+    saddle = split.saddle(0)
+    certified = jumps._certified_one(split, 0, saddle.theta) - saddle.theta * asked
+    assert chernoff(saddle) == pytest.approx(certified, abs=1.0)
+
+
+def test_quadrature_next_to_a_cut_needs_few_panels_at_a_very_strong_tilt():
+    """All mass lies closer to the cut than a plan's last node: 60,000 panels were not enough."""
+    pair = ShiftPair(4.046, 0.0737, 0.0, 1.745e-4, cut=3.11)
+    plan, tilt = TiltPlan.of(((pair, 1),)), 4137.0
+    planned = float(plan.log_phis(tilt)[0])
+    nodes = certified_nodes(pair, (tilt,), 0.0, (planned - 30.0,), most_panels=200)
+    assert nodes.quadrature[0] < 1e-12
+    assert planned == pytest.approx(nodes.log_phi[0], abs=0.5)
+
+
+def test_a_rare_event_is_cut_surely_beyond_what_its_bound_needs():
+    """The loss at the cut, rounded, fell short of what was asked by less than a double tells."""
+    mechanism = _composed(23.144181018666284, 187.40047925203476, 1.854605137201928e-07, 207)
+    found = epsilon(mechanism, delta=1.0257528583989476e-83, adjacency=Adjacency.REMOVE)
+    assert 0.0 < found.upper - found.lower <= 1e-5 * found.upper

@@ -3,6 +3,7 @@
 
 import math
 
+import mpmath as mp
 import numpy as np
 import pytest
 
@@ -20,6 +21,7 @@ from ggdp import (
     renyi_epsilon,
 )
 from ggdp.accounting.steps import steps_of
+from ggdp.accounting.vectors import renyi_conversion
 from ggdp.accounting.vectors.renyi import sampled_gains, worst_step_gains
 from ggdp.accounting.vectors.renyi_conversion import RenyiSteps
 from ggdp.privacy_loss.worst_split import ORDERS
@@ -231,3 +233,11 @@ def test_an_epsilon_by_renyi_divergences_alone_is_above_the_exact_one_and_below_
     if adjacency is Adjacency.ADD_REMOVE:  # sampled replacement is bounded by other means than the divergence
         assert found.upper < printed
     assert found.lower == 0.0
+
+
+def test_the_constant_of_a_conversion_keeps_its_digits_at_large_orders():
+    """theta log(theta) - (1 + theta) log(1 + theta), of which 1e8 left seven digits, 1e12 three."""
+    theta = np.geomspace(1e-3, 1e12, 40)
+    with mp.workdps(40):
+        exact = [float(t * mp.log(t) - (1 + t) * mp.log1p(t)) for t in map(mp.mpf, theta)]
+    assert renyi_conversion._log_constant(theta) == pytest.approx(exact, rel=1e-15)

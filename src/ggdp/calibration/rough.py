@@ -12,10 +12,10 @@ from functools import partial
 from ggdp.accounting import Bounds
 from ggdp.accounting.engines import contour, lattice
 from ggdp.accounting.engines.atoms import Enclosed, grid_above, origin_of, plan_of, span_of
+from ggdp.accounting.engines.attempts import Engine
 from ggdp.accounting.engines.cells import CellComposition
 from ggdp.accounting.engines.curve import Curve, crossing
 from ggdp.accounting.engines.moments import is_nearly_one
-from ggdp.accounting.engines.pairs import Engine
 from ggdp.accounting.engines.tilt import (
     Parts,
     Saddle,

@@ -171,7 +171,8 @@ def certified_nodes(
     low, high = max(min(end[0] for end in ends), floor), min(max(end[1] for end in ends), cut)
     anchors = np.array([low, *(kink for kink in pair.kinks if low < kink < high), high])
     log_phis = tuple(
-        max(log_phi, _log_last(pair, low, high, theta)) for theta, log_phi in zip(tilts, log_phis, strict=True)
+        max(log_phi, _log_last(pair, low, high, theta))
+        for theta, log_phi in zip(tilts, log_phis, strict=True)
     )
     if like is not None and len(like.anchors) == len(anchors) and len(like.edges) <= most_panels:
         edges = np.unique(np.append(np.interp(like.edges, like.anchors, anchors), anchors))

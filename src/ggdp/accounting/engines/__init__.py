@@ -4,10 +4,11 @@
 | module | what it has |
 |---|---|
 | `curve` | what an engine returns, how epsilon is found on it, and the engine for one release |
-| `pairs` | which engines are tried, for compositions of known pairs; it is called from outside |
+| `pairs` | answers for compositions of known pairs, from what engines certify; it is called from outside |
+| `attempts` | which engines are tried in turn, and where the curve of each is drawn |
 | `cells` | the same for compositions with custom mechanisms |
 | `contour`, `cut_off`, `characteristic` | the contour: an integral, where it may end, and its integrand |
-| `rare`, `jumps`, `polynomial` | contours where rare large losses decide |
+| `rare`, `jumps`, `jump_plan`, `polynomial` | contours where rare large losses decide |
 | `lattice`, `grid_law`, `atoms` | losses on a grid, and discrete losses |
 | `moments` | bounds that always exist, and are wide |
 | `tilt` | plans: rough numbers that say where to compute |

@@ -171,7 +171,9 @@ class TiltPlan:
                 log_rate=np.log([pair.rate for pair, _ in parts]),
                 furthest=np.array(ends),
             ),
-            ends=Ends(*np.array([_end(pair, *piece) for (pair, _), piece in zip(parts, pieces, strict=True)]).T),
+            ends=Ends(
+                *np.array([_end(pair, *piece) for (pair, _), piece in zip(parts, pieces, strict=True)]).T
+            ),
         )
 
     def log_phis(self, theta: float) -> Array:

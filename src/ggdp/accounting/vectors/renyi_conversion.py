@@ -317,4 +317,6 @@ def _dense(orders: Array, total: Array) -> tuple[Array, Array]:
 
 def _log_constant(theta: Array) -> Array:
     """log C(theta) of (1)."""
-    return np.asarray(theta * np.log(theta) - (1.0 + theta) * np.log1p(theta))
+    # as `engines.moments.log_chernoff_constant`, and not a difference of two large numbers
+    one = np.where(theta > 1.0, np.log1p(1.0 / theta), np.log1p(theta) - np.log(theta))
+    return np.asarray(-np.log1p(theta) - theta * one)
