@@ -166,7 +166,7 @@ class Attempts:
     def _split_near(self, guess: float, log_delta: float, apart: bool, spare: float) -> Solved:
         """epsilon by a split drawn where it was found last, until it stays."""
         best: Solved | None = None
-        resolution = 1e-3 if spare == _ROUGHLY else 0.0
+        resolution = 1e-3 if spare == _ROUGHLY else 1e-11
         for _ in range(_MOST_TURNS):
             try:
                 again = _reached(
@@ -207,18 +207,20 @@ class Attempts:
     def _by_engine(self, engine: Engine, saddle: Saddle, log_delta: float) -> Solved:
         """Build the engine at the saddle, solve, and build again where it turned out to lie elsewhere."""
         best: Solved | None = None
+        # what a window costs is known, and mended, where its line was drawn for; lines that end in one are
+        # long, and rounding leaves the last digits of their answers undecided
+        windowed = engine is contour.draw_windowed
+        close, good, resolution = (1e-3, 2.0 * _FAIR_WIDTH, 1e-11) if windowed else (0.25, _GOOD_WIDTH, 0.0)
         for _ in range(3):
             try:
                 curve = engine(self.parts, self._plan, saddle)
-                again = crossing(curve, log_delta, saddle.epsilon, 2.0 * saddle.deviation)
+                again = crossing(curve, log_delta, saddle.epsilon, 2.0 * saddle.deviation, resolution)
             except ArithmeticError:
                 if best is None:
                     raise
                 return best
             best = (again, curve) if best is None or again.width < best[0].width else best
             found = best[0]
-            # what a window costs is known, and mended, where its line was drawn for
-            close, good = (1e-3, _FAIR_WIDTH) if engine is contour.draw_windowed else (0.25, _GOOD_WIDTH)
             well_placed = abs(found.estimate - saddle.epsilon) <= close * saddle.deviation
             if well_placed or found.width <= good * found.upper < math.inf:
                 break
