@@ -52,6 +52,13 @@ def test_a_change_of_the_history_is_recorded_as_with_opacus():
     assert len(ours) == 1056
 
 
+def test_an_epsilon_too_large_to_be_computed_is_infinite_so_that_opacus_search_goes_on():
+    """Opacus halves the noise multiplier until epsilon is above the target, which may be far above it."""
+    accountant = GGAccountant()
+    accountant.history = [(0.05, 0.5, 1000)]
+    assert accountant.get_epsilon(delta=1e-5) == math.inf
+
+
 @pytest.mark.parametrize("history", HISTORIES)
 def test_epsilon_is_at_most_that_of_opacus(history):
     ours, prv, rdp = GGAccountant(), PRVAccountant(), RDPAccountant()

@@ -11,6 +11,7 @@ from opacus.optimizers import AdaClipDPOptimizer, DPOptimizer
 from ggdp import arguments
 from ggdp.accounting import Accountant, Bounds, from_opacus_state_dict
 from ggdp.distributions import GeneralizedGaussian
+from ggdp.errors import EpsilonTooLargeError
 from ggdp.mechanisms import AdditiveNoise, Batched, PoissonSampled
 from ggdp.mechanisms.batches import Sampling
 from ggdp.training.opacus.optimizer import GGOptimizer
@@ -167,8 +168,15 @@ class GGAccountant(IAccountant):  # type: ignore[misc]
         return self._ledger.epsilon(delta=delta)
 
     def get_epsilon(self, delta: float, *args: Any, **kwargs: Any) -> float:
-        """The certified upper bound of epsilon; what tunes Opacus's own accountants is ignored."""
-        return self.epsilon(delta).upper
+        """The certified upper bound of epsilon; what tunes Opacus's own accountants is ignored.
+
+        It is infinite where epsilon is too large to be computed, so that Opacus's search for a noise
+        multiplier goes on past such ones.
+        """
+        try:
+            return self.epsilon(delta).upper
+        except EpsilonTooLargeError:
+            return math.inf
 
     def __len__(self) -> int:
         """The number of steps recorded."""
