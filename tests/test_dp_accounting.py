@@ -197,8 +197,9 @@ def test_delta_of_a_large_epsilon_undoes_epsilon_of_delta():
 def test_more_releases_than_are_counted_are_refused_when_they_are_composed():
     many = dp_event.SelfComposedDpEvent(dp_event.LaplaceDpEvent(1000.0), 10**4)
     accountant = GGAccountant().compose(many, 10**3)
-    with pytest.raises(dp_accounting.UnsupportedEventError, match="count must be at most 10,000,000"):
-        accountant.compose(many)
+    for more in (many, dp_event.LaplaceDpEvent(2000.0)):
+        with pytest.raises(dp_accounting.UnsupportedEventError, match="count must be at most 10,000,000"):
+            accountant.compose(more)
     assert accountant.get_epsilon(0.0) == pytest.approx(1e4, rel=1e-9)
     assert GGAccountant().compose(dp_event.GaussianDpEvent(1e4), 10**8).get_epsilon(1e-6) < 10.0
 

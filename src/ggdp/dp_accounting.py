@@ -79,10 +79,10 @@ class GGAccountant(PrivacyAccountant):  # type: ignore[misc]
         for step, times in steps:
             if step is not NOT_PRIVATE:
                 counts[step] = counts.get(step, 0) + times * max(count, 1)  # `supports` asks with 0
-        most = max((times for _, times in with_one_gaussian(list(counts.items()))), default=0)
-        if most > MOST_TIMES:
+        releases = sum(times for _, times in with_one_gaussian(list(counts.items())))
+        if releases > MOST_TIMES:
             return self.CompositionErrorDetails(
-                event, f"count must be at most {MOST_TIMES:,} for one release in all, got {most:,}"
+                event, f"count must be at most {MOST_TIMES:,} for all releases together, got {releases:,}"
             )
         if do_compose:
             self._counts = counts
