@@ -193,6 +193,22 @@ def test_a_class_that_derives_from_a_known_one_is_answered_by_its_own_law():
     assert PRVAccountant(LeakyGaussian(10.0), 0.01, 1e-9).compute_delta(0.5)[0] >= 1e-3 * (1 - 1e-9)
 
 
+def test_a_number_of_steps_may_be_a_whole_float():
+    accountant = DPSGDAccountant(0.8, 5e-3, max_steps=1000.0)
+    assert accountant.compute_epsilon(1e-6, num_steps=700.0) == accountant.compute_epsilon(1e-6, 700)
+    assert find_noise_multiplier(1.0, 10.0, 1.0, 1e-6) == find_noise_multiplier(1.0, 10, 1.0, 1e-6)
+    with pytest.raises(ValueError, match="num_self_compositions must be a whole number"):
+        accountant.compute_epsilon(1e-6, num_steps=700.5)
+
+
+def test_a_parameter_that_is_changed_is_answered_or_refused():
+    changed = LaplaceMechanism(0.1)
+    changed.mu = 3.0
+    assert 2.9 < PRVAccountant(changed, 0.1, 1e-9).compute_epsilon(1e-6)[2] <= 3.0
+    with pytest.raises(AttributeError):
+        GaussianMechanism(10.0).mu = 3.0
+
+
 def test_renyi_divergences_of_finite_losses_are_not_taken_for_those_of_all():
     """(0.1, 1e-3)-privacy promises no epsilon at a smaller delta, ten of it none below 0.00996."""
     accountant = RDP([ApproximateDPMechanism(0.1, 1e-3)])

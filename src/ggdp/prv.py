@@ -143,7 +143,11 @@ class GaussianMechanism(PrivacyRandomVariable):
     def __init__(self, noise_multiplier: float, l2_sensitivity: float = 1.0) -> None:
         self._std = arguments.real("noise_multiplier", noise_multiplier, above=0.0)
         self._sensitivity = arguments.real("l2_sensitivity", l2_sensitivity, above=0.0)
-        self.mu = self._sensitivity / self._std
+
+    @property
+    def mu(self) -> float:
+        """The sensitivity in standard deviations; it cannot be changed afterwards."""
+        return self._sensitivity / self._std
 
     def cdf(self, t: Any) -> Any:
         """The probability of a loss of at most t."""
@@ -221,6 +225,12 @@ class ApproximateDPMechanism(PrivacyRandomVariable):
 
     def _step(self, cells: int) -> Step:
         return PrivacyGuarantee(self.pure_dp.eps, self.delta)
+
+
+def _whole(name: str, count: Any) -> int:
+    """A number of compositions, which may be a float such as 100.0, as a number of steps often is."""
+    whole = int(count) if isinstance(count, float) and count.is_integer() else count
+    return arguments.whole(name, whole, least=0)
 
 
 def _step_of(prv: PrivacyRandomVariable, cells: int) -> Step | None:
@@ -303,7 +313,7 @@ class PRVAccountant:
             raise ValueError(
                 f"{name} must hold {len(self.prvs)} numbers, one for each prv, got {len(counts)}"
             )
-        return [arguments.whole(name, count, least=0) for count in counts]
+        return [_whole(name, count) for count in counts]
 
     def compute_composition(self, num_self_compositions: Counts = None) -> Composition:
         """Each release composed so many times; once if left out."""
@@ -404,7 +414,7 @@ class RDP:
             raise ValueError(
                 f"num_self_compositions must hold {len(self.rdps)} numbers, got {len(num_self_compositions)}"
             )
-        counts = [arguments.whole("num_self_compositions", count, least=0) for count in num_self_compositions]
+        counts = [_whole("num_self_compositions", count) for count in num_self_compositions]
         log_finite = sum(
             math.log1p(-lost) * count for lost, count in zip(self._infinite, counts, strict=True)
         )
@@ -435,7 +445,11 @@ def find_noise_multiplier(
     """
     try:
         found = calibrate_scale(
-            beta=2.0, epsilon=target_epsilon, delta=target_delta, rate=sampling_probability, steps=num_steps
+            beta=2.0,
+            epsilon=target_epsilon,
+            delta=target_delta,
+            rate=sampling_probability,
+            steps=_whole("num_steps", num_steps),
         ).noise.std
     except ValueError as error:
         raise RuntimeError(f"no noise multiplier was found: {error}") from error
