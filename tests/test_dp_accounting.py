@@ -214,6 +214,19 @@ def test_gaussian_releases_without_sampling_cost_what_one_of_their_joint_noise_c
     assert many.get_epsilon(1e-6) == pytest.approx(ten.get_epsilon(1e-6), rel=1e-12)
 
 
+def test_noise_of_any_size_is_answered_where_records_are_replaced():
+    """A replaced record moves a sum by two, so that deviation 4000 costs what 2000 does for one removed."""
+    replaced, removed = GGAccountant(NeighboringRelation.REPLACE_ONE), GGAccountant()
+    for kind in (dp_event.GaussianDpEvent, dp_event.LaplaceDpEvent):
+        replaced.compose(kind(4000.0), 100_000).compose(kind(40.0))
+        removed.compose(kind(2000.0), 100_000).compose(kind(20.0))
+        assert replaced.get_epsilon(1e-6) == pytest.approx(removed.get_epsilon(1e-6), rel=1e-6)
+    noise = dp_accounting.calibrate_dp_mechanism(
+        lambda: GGAccountant(NeighboringRelation.REPLACE_ONE), dp_event.LaplaceDpEvent, 1e-4, 0.0
+    )
+    assert noise == pytest.approx(2e4, rel=1e-6)
+
+
 @pytest.mark.parametrize("value", [-0.1, 1.1, math.nan])
 def test_a_delta_that_is_no_probability_is_refused(value):
     with pytest.raises(ValueError, match="target_delta must be"):

@@ -182,7 +182,7 @@ def _steps(event: Any, relation: Relation, *, sampled: bool) -> Steps:
                 return _sampled(_steps(event.event, relation, sampled=sampled or rate < 1.0), rate)
             case _:
                 _check_sampling(kind, relation, sampled)
-                step = _release(kind, event, relation)
+                step = _release(kind, event, relation, sampled)
                 return [] if step is None else [(step, 1)]
     except RefusedEventError:
         raise
@@ -216,13 +216,13 @@ _SUMS = ("GaussianDpEvent", "LaplaceDpEvent", "DiscreteLaplaceDpEvent", "Discret
 _GUARANTEES = ("EpsilonDeltaDpEvent", "ExponentialMechanismDpEvent", "PermuteAndFlipDpEvent")
 
 
-def _release(kind: str, event: Any, relation: Relation) -> Step | None:
+def _release(kind: str, event: Any, relation: Relation, sampled: bool) -> Step | None:
     """What one event releases, None for nothing."""
     match kind:
         case "GaussianDpEvent":
-            return _additive(Gaussian, event.noise_multiplier, relation)
+            return _additive(Gaussian, event.noise_multiplier, relation, sampled)
         case "LaplaceDpEvent":
-            return _additive(Laplace, event.noise_multiplier, relation)
+            return _additive(Laplace, event.noise_multiplier, relation, sampled)
         case "DiscreteLaplaceDpEvent":
             decay = arguments.real("noise_parameter", event.noise_parameter, least=0.0)
             distance = arguments.whole("sensitivity", event.sensitivity, least=0)
@@ -245,7 +245,7 @@ def _release(kind: str, event: Any, relation: Relation) -> Step | None:
         case "SampledWithoutReplacementDpEvent" | "SampledWithReplacementDpEvent":
             return _fixed_size(event, relation, kind == "SampledWithReplacementDpEvent")
         case "TruncatedSubsampledGaussianDpEvent":
-            step = _additive(Gaussian, event.noise_multiplier, relation)
+            step = _additive(Gaussian, event.noise_multiplier, relation, sampled=True)
             rate = arguments.real("sampling_probability", event.sampling_probability, least=0.0, most=1.0)
             if step is NOT_PRIVATE or rate == 0.0:
                 return step if rate else None
@@ -270,15 +270,16 @@ _REFUSED = {
 }
 
 
-def _additive(noise: Any, multiplier: float, relation: Relation) -> Step:
+def _additive(noise: Any, multiplier: float, relation: Relation, sampled: bool) -> Step:
     """Noise on a sum that one record moves by at most 1, in the norm in which one coordinate is the worst."""
     multiplier = arguments.real("noise_multiplier", multiplier, least=0.0)
     if multiplier == 0.0:
         return NOT_PRIVATE
-    released = noise(multiplier)
-    if released.scale <= NOISE_MULTIPLIER.most * math.sqrt(2.0) or relation is Adjacency.REPLACE:
+    released, replaced = noise(multiplier), relation is Adjacency.REPLACE
+    if released.scale <= NOISE_MULTIPLIER.most * math.sqrt(2.0) or (replaced and sampled):
         return AdditiveNoise(released)
-    return AdditiveNoise(released, shift=((1.0, 1),))  # the same, named: shifts may be as small as one likes
+    # the same, named: shifts may be as small as one likes; a record in place of another moves the sum by two
+    return AdditiveNoise(released, sensitivity=2.0 if replaced else 1.0, shift=((1.0, 1),))
 
 
 def _fixed_size(event: Any, relation: Relation, replacement: bool) -> Step | None:
