@@ -19,7 +19,7 @@
 | `SampledWithReplacementDpEvent(n, m, ...)` | the same with `replacement=True` | likewise |
 | `TruncatedSubsampledGaussianDpEvent` | `TruncatedPoisson` of Gaussian noise | the same words |
 | ... sampled twice, q then p | `rate = q * p` | independent coins multiply |
-| ... several Gaussians on one sample | one Gaussian | their sum weighted by 1/sigma^2 is sufficient |
+| ... several Gaussians on one sample or batch | one Gaussian | a sum weighted by 1/sigma^2 is sufficient |
 | `ComposedDpEvent`, `SelfComposedDpEvent` | `Composed` | the same words |
 | `NoOpDpEvent` in a composition | left out | it releases nothing |
 
@@ -292,6 +292,8 @@ def _fixed_size(event: Any, relation: Relation, replacement: bool) -> Step | Non
     if not steps or size == 0 or steps[0][0] is NOT_PRIVATE:
         return NOT_PRIVATE if steps and size else None
     step, times = steps[0]
+    if all(_is_gaussian(one) for one, _ in steps) and (len(steps) > 1 or times > 1):
+        step, times, steps = AdditiveNoise(Gaussian(std=_joint_std(steps))), 1, steps[:1]
     if len(steps) > 1 or times > 1 or not isinstance(step, AdditiveNoise):
         raise ValueError("event must be one release of Gaussian or Laplace noise on a batch of a fixed size")
     return FixedSizeSampled(step, size, event.source_dataset_size, replacement)
@@ -366,9 +368,10 @@ def _is_gaussian(step: Step) -> bool:
 
 
 def _joint_std(steps: Steps) -> float:
-    """The noise of several Gaussian releases of v as one: N(sum of v / sigma_i^2) is sufficient for v."""
+    """The noise of several Gaussian releases of v as one: N(sum of v / sigma_i^2) is sufficient for v. It is
+    rounded to the private side."""
     precisions = (times / step.noise.std**2 for step, times in steps if isinstance(step, AdditiveNoise))
-    return 1.0 / math.sqrt(math.fsum(precisions))
+    return (1.0 - 1e-15) / math.sqrt(math.fsum(precisions))
 
 
 def with_one_gaussian(steps: Steps) -> Steps:
@@ -376,7 +379,7 @@ def with_one_gaussian(steps: Steps) -> Steps:
     gaussian = [(step, times) for step, times in steps if _is_gaussian(step)]
     if not gaussian or sum(times for _, times in gaussian) == 1:
         return steps
-    std = _joint_std(gaussian) * (1.0 - 1e-15)  # rounded to the private side
+    std = _joint_std(gaussian)
     multiplier = Gaussian(std=std).scale / math.sqrt(2.0)
     if not NOISE_MULTIPLIER.least <= multiplier <= NOISE_MULTIPLIER.most:
         return steps
