@@ -176,10 +176,32 @@ def test_every_delta_is_answered_and_answers_undo_each_other(delta):
     assert accountant.get_delta(accountant.get_epsilon(delta)) == pytest.approx(delta, rel=1e-8)
 
 
-def test_beyond_what_is_computed_the_answers_are_still_bounds():
+def test_an_epsilon_above_what_is_computed_is_the_largest_loss_or_infinite():
     accountant = GGAccountant().compose(dp_event.LaplaceDpEvent(0.1), 500)  # epsilon is about 4000
+    assert accountant.get_epsilon(1e-6) == accountant.get_epsilon(0.0) == pytest.approx(5000.0, rel=1e-12)
+    assert accountant.get_delta(2000.0) > 0.9
+    assert accountant.get_delta(5000.1) == accountant.get_delta(1e9) == accountant.get_delta(math.inf) == 0.0
+    accountant.compose(dp_event.PoissonSampledDpEvent(0.5, dp_event.GaussianDpEvent(5.0)))
     assert accountant.get_epsilon(1e-6) == math.inf
-    assert accountant.get_delta(1e9) == accountant.get_delta(2000.0) > 0.9
+
+
+def test_delta_of_a_large_epsilon_undoes_epsilon_of_delta():
+    """10^4 releases of deviation 1 are one of 1/100: delta = Phi(50 - e/100) - exp(e) Phi(-50 - e/100)."""
+    accountant = GGAccountant().compose(GAUSSIAN, 10_000)
+    epsilon = accountant.get_epsilon(1e-6)
+    assert 5474.0 < epsilon < 5475.0
+    assert accountant.get_delta(epsilon) == pytest.approx(1e-6, rel=1e-6)
+    assert accountant.get_delta(math.inf) < 1e-60
+
+
+def test_more_releases_than_are_counted_are_refused_when_they_are_composed():
+    many = dp_event.SelfComposedDpEvent(dp_event.LaplaceDpEvent(1000.0), 10**4)
+    accountant = GGAccountant().compose(many, 10**3)
+    for more in (many, dp_event.LaplaceDpEvent(2000.0)):
+        with pytest.raises(dp_accounting.UnsupportedEventError, match="count must be at most 10,000,000"):
+            accountant.compose(more)
+    assert accountant.get_epsilon(0.0) == pytest.approx(1e4, rel=1e-9)
+    assert GGAccountant().compose(dp_event.GaussianDpEvent(1e4), 10**8).get_epsilon(1e-6) < 10.0
 
 
 def test_gaussian_releases_without_sampling_cost_what_one_of_their_joint_noise_costs():
@@ -190,6 +212,19 @@ def test_gaussian_releases_without_sampling_cost_what_one_of_their_joint_noise_c
     many = GGAccountant().compose(dp_event.GaussianDpEvent(1e4), 10**6)
     ten = GGAccountant().compose(dp_event.GaussianDpEvent(10.0))
     assert many.get_epsilon(1e-6) == pytest.approx(ten.get_epsilon(1e-6), rel=1e-12)
+
+
+def test_noise_of_any_size_is_answered_where_records_are_replaced():
+    """A replaced record moves a sum by two, so that deviation 4000 costs what 2000 does for one removed."""
+    replaced, removed = GGAccountant(NeighboringRelation.REPLACE_ONE), GGAccountant()
+    for kind in (dp_event.GaussianDpEvent, dp_event.LaplaceDpEvent):
+        replaced.compose(kind(4000.0), 100_000).compose(kind(40.0))
+        removed.compose(kind(2000.0), 100_000).compose(kind(20.0))
+        assert replaced.get_epsilon(1e-6) == pytest.approx(removed.get_epsilon(1e-6), rel=1e-6)
+    noise = dp_accounting.calibrate_dp_mechanism(
+        lambda: GGAccountant(NeighboringRelation.REPLACE_ONE), dp_event.LaplaceDpEvent, 1e-4, 0.0
+    )
+    assert noise == pytest.approx(2e4, rel=1e-6)
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.1, math.nan])

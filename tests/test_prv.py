@@ -173,6 +173,59 @@ def test_a_loss_known_in_one_direction_is_not_answered_in_the_other_nor_sampled(
             delta(mechanism, epsilon=0.1, adjacency=adjacency)
 
 
+class WideLaplace(LaplaceMechanism):
+    """Named after a known release, but with a law of its own: losses of up to 3."""
+
+    def cdf(self, t):
+        return LaplaceMechanism(3.0).cdf(t)
+
+
+class LeakyGaussian(GaussianMechanism):
+    @property
+    def pm_inf(self):
+        return 1e-3
+
+
+def test_a_class_that_derives_from_a_known_one_is_answered_by_its_own_law():
+    lower, _, upper = PRVAccountant(WideLaplace(0.1), 0.01, 1e-9).compute_epsilon(1e-6)
+    assert lower <= 3.0 + 2 * math.log1p(-1e-6) <= upper < 3.001
+    assert PRVAccountant(LeakyGaussian(10.0), 0.01, 1e-9).compute_epsilon(1e-6)[2] == math.inf
+    assert PRVAccountant(LeakyGaussian(10.0), 0.01, 1e-9).compute_delta(0.5)[0] >= 1e-3 * (1 - 1e-9)
+
+
+def test_a_number_of_steps_may_be_a_whole_float():
+    accountant = DPSGDAccountant(0.8, 5e-3, max_steps=1000.0)
+    assert accountant.compute_epsilon(1e-6, num_steps=700.0) == accountant.compute_epsilon(1e-6, 700)
+    assert find_noise_multiplier(1.0, 10.0, 1.0, 1e-6) == find_noise_multiplier(1.0, 10, 1.0, 1e-6)
+    with pytest.raises(ValueError, match="num_self_compositions must be a whole number"):
+        accountant.compute_epsilon(1e-6, num_steps=700.5)
+
+
+def test_a_parameter_that_is_changed_is_answered_or_refused():
+    changed = LaplaceMechanism(0.1)
+    changed.mu = 3.0
+    assert 2.9 < PRVAccountant(changed, 0.1, 1e-9).compute_epsilon(1e-6)[2] <= 3.0
+    with pytest.raises(AttributeError):
+        GaussianMechanism(10.0).mu = 3.0
+
+
+def test_renyi_divergences_of_finite_losses_are_not_taken_for_those_of_all():
+    """(0.1, 1e-3)-privacy promises no epsilon at a smaller delta, ten of it none below 0.00996."""
+    accountant = RDP([ApproximateDPMechanism(0.1, 1e-3)])
+    assert accountant.compute_epsilon(1e-3, [1]) == (0.0, math.inf, math.inf)
+    assert accountant.compute_epsilon(9.955e-3, [10])[2] == math.inf
+    exact = PRVAccountant(ApproximateDPMechanism(0.1, 1e-3), 0.1, 1e-9, 10).compute_epsilon(0.011, 10)
+    assert exact[0] <= accountant.compute_epsilon(0.011, [10])[2] < math.inf
+
+
+def test_an_epsilon_above_2000_has_a_delta():
+    """One release of deviation 1/50 has delta = Phi(25 - e/50) - exp(e) Phi(-25 - e/50) at epsilon e."""
+    accountant = PRVAccountant(GaussianMechanism(0.02), 0.1, 1e-9)
+    lower, _, upper = accountant.compute_delta(2500.0)
+    assert lower <= 2.0363540713343950e-138 <= upper < lower * (1 + 1e-9)
+    assert PRVAccountant(PureDPMechanism(1500.0), 0.1, 1e-9, 2).compute_delta(4000.0, 2) == (0.0, 0.0, 0.0)
+
+
 class NoLoss(PrivacyRandomVariable):
     def cdf(self, t):
         return ndtr(np.asarray(t) + 0.5)  # of Q's losses, not of P's
@@ -211,6 +264,13 @@ def test_dp_sgd_costs_what_the_general_accountant_says_and_the_old_name_warns():
     with pytest.warns(DeprecationWarning, match="use DPSGDAccountant"):
         old = Accountant(0.8, 5e-3, 1e-6, 1000, 0.1)
     assert old.compute_epsilon(num_compositions=700) == now
+    composed = old.compute_compositions(700)
+    lower, estimate, upper = composed.compute_delta(0.5)
+    assert old.compute_delta_lower(composed, 0.5) == lower <= old.compute_delta(composed, 0.5) == estimate
+    assert old.compute_delta_upper(composed, 0.5) == upper < estimate * (1 + 1e-6)
+    with pytest.raises(ValueError, match="at most max_self_compositions, got 1001 and 1000"):
+        old.compute_compositions(1001)
+    assert (old.noise_multiplier, old.sampling_probability, old.max_compositions) == (0.8, 5e-3, 1000)
     assert RDP([prv]).compute_epsilon(1e-6, [700])[2] >= now[0]
     assert RDP([prv], orders=np.array([2.0, 8.0])).compute_epsilon(1e-6, [700])[2] >= now[0]
     assert (

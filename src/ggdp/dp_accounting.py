@@ -9,6 +9,7 @@
 """
 
 import math
+import sys
 from typing import Any
 
 from dp_accounting import NeighboringRelation, PrivacyAccountant
@@ -30,7 +31,7 @@ from ggdp.errors import RefusedEventError
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, PoissonSampled
 from ggdp.mechanisms.composed import Step
 from ggdp.privacy_loss.classical import PrivacyGuarantee
-from ggdp.privacy_loss.dominating import NOISE_MULTIPLIER
+from ggdp.privacy_loss.dominating import MOST_TIMES, NOISE_MULTIPLIER
 
 __all__ = ["GGAccountant"]
 
@@ -55,7 +56,8 @@ class GGAccountant(PrivacyAccountant):  # type: ignore[misc]
         1. What was composed is (get_epsilon(delta), delta)-private for every delta in [0, 1], and
            (epsilon, get_delta(epsilon))-private for every epsilon >= 0, rounding included.
         2. Nothing composed costs nothing. An event that keeps nothing private costs an infinite epsilon, and
-           so do an epsilon above 2000 and Gaussian noise of a multiplier below 0.02.
+           so does Gaussian noise of a multiplier below 0.02. An epsilon above 2000 is answered where it has
+           a closed form or the losses a largest value, and else it is infinite.
     """
 
     def __init__(
@@ -73,12 +75,18 @@ class GGAccountant(PrivacyAccountant):  # type: ignore[misc]
             steps = self._checked(steps_of(event, self._relation), event)
         except RefusedEventError as refusal:
             return self.CompositionErrorDetails(refusal.event, str(refusal))
+        counts = dict(self._counts)
+        for step, times in steps:
+            if step is not NOT_PRIVATE:
+                counts[step] = counts.get(step, 0) + times * max(count, 1)  # `supports` asks with 0
+        releases = sum(times for _, times in with_one_gaussian(list(counts.items())))
+        if releases > MOST_TIMES:
+            return self.CompositionErrorDetails(
+                event, f"count must be at most {MOST_TIMES:,} for all releases together, got {releases:,}"
+            )
         if do_compose:
-            for step, times in steps:
-                if step is NOT_PRIVATE:
-                    self._is_private = False
-                else:
-                    self._counts[step] = self._counts.get(step, 0) + times * count
+            self._counts = counts
+            self._is_private &= all(step is not NOT_PRIVATE for step, _ in steps)
         return None
 
     def _checked(self, steps: Steps, event: Any) -> Steps:
@@ -128,8 +136,7 @@ class GGAccountant(PrivacyAccountant):  # type: ignore[misc]
             return 1.0
         if not self._counts:
             return 0.0
-        # beyond what is computed, delta at the largest epsilon that is computed is a bound
-        at = min(target_epsilon, MOST_EPSILON)
+        at = min(target_epsilon, sys.float_info.max)
         return delta(self._mechanism(), epsilon=at, adjacency=self._adjacency).upper
 
     def _mechanism(self) -> Composed:

@@ -56,7 +56,6 @@ Triple = tuple[float, float, float]
 Counts = Sequence[int] | int | None
 
 _WHOLE_SHIFT = ((1.0, 1),)  # one coordinate moves by the whole sensitivity: the worst there is
-_MOST_EPSILON = 2000.0
 
 
 class PrivacyRandomVariable(ABC):
@@ -144,7 +143,11 @@ class GaussianMechanism(PrivacyRandomVariable):
     def __init__(self, noise_multiplier: float, l2_sensitivity: float = 1.0) -> None:
         self._std = arguments.real("noise_multiplier", noise_multiplier, above=0.0)
         self._sensitivity = arguments.real("l2_sensitivity", l2_sensitivity, above=0.0)
-        self.mu = self._sensitivity / self._std
+
+    @property
+    def mu(self) -> float:
+        """The sensitivity in standard deviations; it cannot be changed afterwards."""
+        return self._sensitivity / self._std
 
     def cdf(self, t: Any) -> Any:
         """The probability of a loss of at most t."""
@@ -179,24 +182,41 @@ class LaplaceMechanism(PrivacyRandomVariable):
         return AdditiveNoise(Laplace(scale=1.0), sensitivity=self.mu, shift=_WHOLE_SHIFT)
 
 
+class PureDPMechanism(PrivacyRandomVariable):
+    """A release of which nothing is known but that it is eps-private."""
+
+    def __init__(self, eps: float) -> None:
+        self.eps = PrivacyGuarantee(eps).epsilon
+
+    def cdf(self, t: Any) -> Any:
+        """The probability of a loss of at most t."""
+        t = np.asarray(t, dtype=np.float64)
+        return np.where(t < -self.eps, 0.0, np.where(t < self.eps, special.expit(-self.eps), 1.0))
+
+    def rdp(self, alpha: float) -> float:
+        """The Renyi divergence of order alpha > 1."""
+        often, seldom = -np.logaddexp(0.0, -self.eps), -np.logaddexp(0.0, self.eps)
+        up, down = often + (alpha - 1) * self.eps, seldom - (alpha - 1) * self.eps
+        return float(np.logaddexp(up, down)) / (alpha - 1)
+
+    def _step(self, cells: int) -> Step:
+        return PrivacyGuarantee(self.eps)
+
+
 class ApproximateDPMechanism(PrivacyRandomVariable):
     """A release of which nothing is known but that it is (epsilon, delta)-private."""
 
     def __init__(self, epsilon: float, delta: float) -> None:
-        self._guarantee = PrivacyGuarantee(epsilon, delta)
-        self.delta = self._guarantee.delta
+        self.delta = PrivacyGuarantee(epsilon, delta).delta
+        self.pure_dp = PureDPMechanism(epsilon)
 
     def cdf(self, t: Any) -> Any:
         """The probability of a loss of at most t, given that it is finite."""
-        t, epsilon = np.asarray(t, dtype=np.float64), self._guarantee.epsilon
-        return np.where(t < -epsilon, 0.0, np.where(t < epsilon, special.expit(-epsilon), 1.0))
+        return self.pure_dp.cdf(t)
 
     def rdp(self, alpha: float) -> float:
         """The Renyi divergence of order alpha > 1, given that the loss is finite."""
-        epsilon = self._guarantee.epsilon
-        often, seldom = -np.logaddexp(0.0, -epsilon), -np.logaddexp(0.0, epsilon)
-        up, down = often + (alpha - 1) * epsilon, seldom - (alpha - 1) * epsilon
-        return float(np.logaddexp(up, down)) / (alpha - 1)
+        return self.pure_dp.rdp(alpha)
 
     @property
     def pm_inf(self) -> float:
@@ -204,15 +224,20 @@ class ApproximateDPMechanism(PrivacyRandomVariable):
         return self.delta
 
     def _step(self, cells: int) -> Step:
-        return self._guarantee
+        return PrivacyGuarantee(self.pure_dp.eps, self.delta)
 
 
-class PureDPMechanism(ApproximateDPMechanism):
-    """A release of which nothing is known but that it is eps-private."""
+def _whole(name: str, count: Any) -> int:
+    """A number of compositions, which may be a float such as 100.0, as a number of steps often is."""
+    whole = int(count) if isinstance(count, float) and count.is_integer() else count
+    return arguments.whole(name, whole, least=0)
 
-    def __init__(self, eps: float) -> None:
-        super().__init__(eps, 0.0)
-        self.eps = self._guarantee.epsilon
+
+def _step_of(prv: PrivacyRandomVariable, cells: int) -> Step | None:
+    """What is released; of a class that derives from one of these and has its own `cdf`, what that says."""
+    known = next(kind for kind in type(prv).__mro__ if "_step" in vars(kind))
+    own = any(getattr(type(prv), name) is not getattr(known, name) for name in ("cdf", "pm_inf"))
+    return LossCdf(prv.cdf, prv.pm_inf, cells) if own else prv._step(cells)
 
 
 class Composition:
@@ -234,15 +259,15 @@ class Composition:
         return found.lower, found.estimate, found.upper
 
     def compute_delta(self, epsilon: float) -> Triple:
-        """(lower, estimate, upper) of delta at an epsilon in [0, 2000]."""
-        arguments.real("epsilon", epsilon, least=0.0, most=_MOST_EPSILON)
+        """(lower, estimate, upper) of delta at an epsilon of at least 0."""
+        arguments.real("epsilon", epsilon, least=0.0)
         if self._mechanism is None:
             return 0.0, 0.0, 0.0
         found = delta_of(self._mechanism, epsilon=epsilon, adjacency=self._adjacency)
         return found.lower, found.estimate, found.upper
 
     def compute_delta_estimate(self, epsilon: float) -> float:
-        """The estimate of delta at an epsilon in [0, 2000]."""
+        """The estimate of delta at an epsilon of at least 0."""
         return self.compute_delta(epsilon)[1]
 
 
@@ -278,7 +303,7 @@ class PRVAccountant:
         self.delta_error = arguments.real("delta_error", delta_error, above=0.0)
         self.max_self_compositions = self._counts("max_self_compositions", max_self_compositions)
         cells = 2.0 * sum(self.max_self_compositions) / self.eps_error  # for each unit of loss
-        self._steps = [prv._step(math.ceil(cells)) for prv in listed]
+        self._steps = [_step_of(prv, math.ceil(cells)) for prv in listed]
         known = not any(isinstance(step, LossCdf) for step in self._steps)
         self._adjacency = Adjacency.ADD_REMOVE if known else Adjacency.REMOVE
 
@@ -288,7 +313,7 @@ class PRVAccountant:
             raise ValueError(
                 f"{name} must hold {len(self.prvs)} numbers, one for each prv, got {len(counts)}"
             )
-        return [arguments.whole(name, count, least=0) for count in counts]
+        return [_whole(name, count) for count in counts]
 
     def compute_composition(self, num_self_compositions: Counts = None) -> Composition:
         """Each release composed so many times; once if left out."""
@@ -302,7 +327,7 @@ class PRVAccountant:
         return Composition([(step, times) for step, times in pairs if step is not None], self._adjacency)
 
     def compute_delta(self, epsilon: float, num_self_compositions: Counts = None) -> Triple:
-        """(lower, estimate, upper) of delta at an epsilon in [0, 2000]."""
+        """(lower, estimate, upper) of delta at an epsilon of at least 0."""
         return self.compute_composition(num_self_compositions).compute_delta(epsilon)
 
     def compute_epsilon(self, delta: float, num_self_compositions: Counts = None) -> Triple:
@@ -330,7 +355,7 @@ class DPSGDAccountant(PRVAccountant):
 
 
 class Accountant:
-    """The older name of `DPSGDAccountant`, with delta given at the start."""
+    """The older name of `DPSGDAccountant`, with delta given at the start; the only accountant of 0.1."""
 
     def __init__(
         self,
@@ -343,13 +368,33 @@ class Accountant:
         verbose: bool = False,
     ) -> None:
         warnings.warn("Accountant is deprecated; use DPSGDAccountant", DeprecationWarning, stacklevel=2)
-        self.delta = delta
-        error = 0.1 if eps_error is None else eps_error
-        self.accountant = DPSGDAccountant(noise_multiplier, sampling_probability, max_compositions, error)
+        self.delta = arguments.real("delta", delta, least=0.0, most=1.0)
+        self.noise_multiplier, self.sampling_probability = noise_multiplier, sampling_probability
+        self.max_compositions, self.delta_error = max_compositions, self.delta / 1000.0
+        self.eps_error = 0.1 if eps_error is None else eps_error
+        self.accountant = DPSGDAccountant(
+            noise_multiplier, sampling_probability, max_compositions, self.eps_error
+        )
 
     def compute_epsilon(self, num_compositions: int) -> Triple:
         """(lower, estimate, upper) of epsilon after a number of steps."""
         return self.accountant.compute_epsilon(self.delta, num_compositions)
+
+    def compute_compositions(self, num_compositions: int) -> Composition:
+        """So many steps composed, for `compute_delta` and its two bounds."""
+        return self.accountant.compute_composition(num_compositions)
+
+    def compute_delta(self, f_n: Composition, epsilon: float) -> float:
+        """The estimate of delta of composed steps at an epsilon of at least 0."""
+        return f_n.compute_delta(epsilon)[1]
+
+    def compute_delta_lower(self, f_n: Composition, epsilon: float) -> float:
+        """The lower bound of delta of composed steps at an epsilon of at least 0."""
+        return f_n.compute_delta(epsilon)[0]
+
+    def compute_delta_upper(self, f_n: Composition, epsilon: float) -> float:
+        """The upper bound of delta of composed steps at an epsilon of at least 0."""
+        return f_n.compute_delta(epsilon)[2]
 
 
 class RDP:
@@ -360,6 +405,7 @@ class RDP:
         given = [] if orders is None else list(orders)
         self.orders = np.array(given or default, dtype=np.float64)
         self.rdps = [np.array([prv.rdp(float(order)) for order in self.orders]) for prv in prvs]
+        self._infinite = [prv.pm_inf for prv in prvs]  # the divergences are of finite losses
 
     def compute_epsilon(self, delta: float, num_self_compositions: Sequence[int]) -> Triple:
         """(0, upper, upper) of epsilon at a delta (Canonne, Kamath, Steinke 2020, Proposition 12)."""
@@ -368,7 +414,15 @@ class RDP:
             raise ValueError(
                 f"num_self_compositions must hold {len(self.rdps)} numbers, got {len(num_self_compositions)}"
             )
-        total = sum(rdp * count for rdp, count in zip(self.rdps, num_self_compositions, strict=True))
+        counts = [_whole("num_self_compositions", count) for count in num_self_compositions]
+        log_finite = sum(
+            math.log1p(-lost) * count for lost, count in zip(self._infinite, counts, strict=True)
+        )
+        infinite = -math.expm1(log_finite) * (1.0 + 1e-12)
+        if delta <= infinite:
+            return 0.0, math.inf, math.inf
+        delta = (delta - infinite) / math.exp(log_finite)
+        total = sum(rdp * count for rdp, count in zip(self.rdps, counts, strict=True))
         spent = np.log(delta * self.orders) / (self.orders - 1.0)
         upper = max(float(np.nanmin(total - spent + np.log1p(-1.0 / self.orders))), 0.0)
         return 0.0, upper, upper
@@ -391,7 +445,11 @@ def find_noise_multiplier(
     """
     try:
         found = calibrate_scale(
-            beta=2.0, epsilon=target_epsilon, delta=target_delta, rate=sampling_probability, steps=num_steps
+            beta=2.0,
+            epsilon=target_epsilon,
+            delta=target_delta,
+            rate=sampling_probability,
+            steps=_whole("num_steps", num_steps),
         ).noise.std
     except ValueError as error:
         raise RuntimeError(f"no noise multiplier was found: {error}") from error

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Google's events: what has the same meaning here goes there and back, what has none is refused."""
 
+import math
 import sys
 
 import attr
@@ -124,6 +125,20 @@ def test_an_event_that_has_an_equal_here_becomes_it(event, mechanism):
     assert from_dp_event(google.PoissonSampledDpEvent(1.0, event)) == mechanism
 
 
+@pytest.mark.parametrize("drawn", ["SampledWithoutReplacementDpEvent", "SampledWithReplacementDpEvent"])
+def test_gaussian_releases_of_one_batch_are_one_with_no_more_noise(drawn):
+    """Four of deviation 4 and one of deviation 2 say of a sum what one of deviation sqrt(2) says."""
+    several = google.ComposedDpEvent(
+        [google.SelfComposedDpEvent(google.GaussianDpEvent(4.0), 4), google.GaussianDpEvent(2.0)]
+    )
+    batch = from_dp_event(getattr(google, drawn)(100, 10, several))
+    assert isinstance(batch, FixedSizeSampled)
+    assert (batch.sample_size, batch.population) == (10, 100)
+    assert batch.replacement == (drawn == "SampledWithReplacementDpEvent")
+    assert batch.mechanism == AdditiveNoise(batch.mechanism.noise)
+    assert math.sqrt(2.0) * (1 - 1e-14) < batch.mechanism.noise.std < math.sqrt(2.0)
+
+
 def test_a_class_of_the_same_name_from_elsewhere_is_not_taken_for_the_library_s():
     namesake = attr.make_class("GaussianDpEvent", ["noise_multiplier"], bases=(google.DpEvent,), frozen=True)
     with pytest.raises(ValueError, match="no mechanism here means the same"):
@@ -228,7 +243,7 @@ def test_an_event_that_releases_nothing_is_left_out_of_a_composition():
         (google.SampledWithoutReplacementDpEvent(100, 10, google.ZCDpEvent(1.0)), "got a sampled ZCDpEvent"),
         (
             google.SampledWithoutReplacementDpEvent(
-                9, 3, google.SelfComposedDpEvent(google.GaussianDpEvent(1.0), 2)
+                9, 3, google.SelfComposedDpEvent(google.LaplaceDpEvent(1.0), 2)
             ),
             "one release of Gaussian or Laplace noise",
         ),

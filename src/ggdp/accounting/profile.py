@@ -21,6 +21,8 @@ from ggdp.mechanisms import Adjacency, Mechanism
 _LEAST_DELTA = 1e-100
 _LEAST_LOG_DELTA = math.log(_LEAST_DELTA)
 _DELTAS = "[1e-100, 1)"
+_FARTHEST = 1e300
+"""Beyond it delta is that of an infinite epsilon, to all digits, and products of epsilon would overflow."""
 
 Method = Literal["scanned", "one-coordinate"]
 _METHODS = {"scanned": scanned_estimate, "one-coordinate": one_coordinate_estimate}
@@ -88,9 +90,11 @@ class PrivacyProfile:
         Args:
             epsilon: at least 0; beyond 2000 bounds are wide, unless there is a closed form.
         """
-        epsilon = arguments.real("epsilon", epsilon, least=0.0)
+        epsilon = min(arguments.real("epsilon", epsilon, least=0.0), _FARTHEST)
         if self._pure is not None and epsilon >= self._pure:
             return Bounds(0.0, 0.0, 0.0, "pure")
+        if epsilon > MOST_EPSILON and epsilon >= self.largest_loss()[1]:
+            return Bounds(0.0, 0.0, 0.0, "largest loss")
         found = self._cost.delta(epsilon)
         if epsilon > MOST_EPSILON and found.upper > LEAST_DELTA:  # delta at a smaller epsilon bounds it too
             most = self._cost.delta(MOST_EPSILON).upper
@@ -188,9 +192,11 @@ class PrivacyProfile:
         except (CannotCertifyError, EpsilonTooLargeError):
             beyond = self.delta(epsilon=MOST_EPSILON).lower > least
             found = Bounds(MOST_EPSILON if beyond else 0.0, math.inf, math.inf, "beyond what is computed")
-        if delta >= _LEAST_DELTA:
+        if delta >= _LEAST_DELTA and math.isfinite(found.upper):
             return found
         largest = self.largest_loss()[1]
+        if delta >= _LEAST_DELTA and not math.isfinite(largest):
+            return found
         return Bounds(min(found.lower, largest), largest, largest, "largest loss")
 
 

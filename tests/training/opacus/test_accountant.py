@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The accountant "ggdp": tighter than Opacus's, exact round trips, refusals."""
 
+import copy
 import json
 import math
 import warnings
@@ -27,6 +28,35 @@ HISTORIES = [
     [(4.0, 0.2, 200)],
     [(1.1, 0.01, 400), (0.9, 0.02, 100)],
 ]
+
+
+def test_a_change_of_the_history_is_recorded_as_with_opacus():
+    """Opacus's history is the list itself; one that forgot what was appended would cost nothing."""
+    ours, prv = GGAccountant(), PRVAccountant()
+    kept = ours.history
+    for accountant in (ours, prv):
+        accountant.history.append((1.0, 0.01, 1000))
+        accountant.history.extend([(2.0, 0.01, 10), (3.0, 0.01, 20)])
+        accountant.history[1] = (2.0, 0.02, 50)
+        assert tuple(accountant.history.pop())[:3] == (3.0, 0.01, 20)
+        accountant.history += [(1.5, 0.02, 5)]
+    assert [entry[:3] for entry in ours.history] == prv.history
+    assert 1.8 < ours.get_epsilon(delta=1e-5) <= prv.get_epsilon(delta=1e-5)
+    kept.append((4.0, 0.01, 1))  # a list from before holds what was recorded since
+    assert ours.history[-1][:3] == (4.0, 0.01, 1)
+    assert len(ours) == 1056
+    with pytest.raises(ValueError, match=r"sample_rate must be a number in \(0, 1\]"):
+        ours.history.append((1.0, 2.0, 5))
+    copied = copy.deepcopy(ours.history)
+    copied.clear()
+    assert len(ours) == 1056
+
+
+def test_an_epsilon_too_large_to_be_computed_is_infinite_so_that_opacus_search_goes_on():
+    """Opacus halves the noise multiplier until epsilon is above the target, which may be far above it."""
+    accountant = GGAccountant()
+    accountant.history = [(0.05, 0.5, 1000)]
+    assert accountant.get_epsilon(delta=1e-5) == math.inf
 
 
 @pytest.mark.parametrize("history", HISTORIES)

@@ -19,7 +19,7 @@
 | `SampledWithReplacementDpEvent(n, m, ...)` | the same with `replacement=True` | likewise |
 | `TruncatedSubsampledGaussianDpEvent` | `TruncatedPoisson` of Gaussian noise | the same words |
 | ... sampled twice, q then p | `rate = q * p` | independent coins multiply |
-| ... several Gaussians on one sample | one Gaussian | their sum weighted by 1/sigma^2 is sufficient |
+| ... several Gaussians on one sample or batch | one Gaussian | a sum weighted by 1/sigma^2 is sufficient |
 | `ComposedDpEvent`, `SelfComposedDpEvent` | `Composed` | the same words |
 | `NoOpDpEvent` in a composition | left out | it releases nothing |
 
@@ -182,7 +182,7 @@ def _steps(event: Any, relation: Relation, *, sampled: bool) -> Steps:
                 return _sampled(_steps(event.event, relation, sampled=sampled or rate < 1.0), rate)
             case _:
                 _check_sampling(kind, relation, sampled)
-                step = _release(kind, event, relation)
+                step = _release(kind, event, relation, sampled)
                 return [] if step is None else [(step, 1)]
     except RefusedEventError:
         raise
@@ -216,13 +216,13 @@ _SUMS = ("GaussianDpEvent", "LaplaceDpEvent", "DiscreteLaplaceDpEvent", "Discret
 _GUARANTEES = ("EpsilonDeltaDpEvent", "ExponentialMechanismDpEvent", "PermuteAndFlipDpEvent")
 
 
-def _release(kind: str, event: Any, relation: Relation) -> Step | None:
+def _release(kind: str, event: Any, relation: Relation, sampled: bool) -> Step | None:
     """What one event releases, None for nothing."""
     match kind:
         case "GaussianDpEvent":
-            return _additive(Gaussian, event.noise_multiplier, relation)
+            return _additive(Gaussian, event.noise_multiplier, relation, sampled)
         case "LaplaceDpEvent":
-            return _additive(Laplace, event.noise_multiplier, relation)
+            return _additive(Laplace, event.noise_multiplier, relation, sampled)
         case "DiscreteLaplaceDpEvent":
             decay = arguments.real("noise_parameter", event.noise_parameter, least=0.0)
             distance = arguments.whole("sensitivity", event.sensitivity, least=0)
@@ -245,7 +245,7 @@ def _release(kind: str, event: Any, relation: Relation) -> Step | None:
         case "SampledWithoutReplacementDpEvent" | "SampledWithReplacementDpEvent":
             return _fixed_size(event, relation, kind == "SampledWithReplacementDpEvent")
         case "TruncatedSubsampledGaussianDpEvent":
-            step = _additive(Gaussian, event.noise_multiplier, relation)
+            step = _additive(Gaussian, event.noise_multiplier, relation, sampled=True)
             rate = arguments.real("sampling_probability", event.sampling_probability, least=0.0, most=1.0)
             if step is NOT_PRIVATE or rate == 0.0:
                 return step if rate else None
@@ -270,15 +270,16 @@ _REFUSED = {
 }
 
 
-def _additive(noise: Any, multiplier: float, relation: Relation) -> Step:
+def _additive(noise: Any, multiplier: float, relation: Relation, sampled: bool) -> Step:
     """Noise on a sum that one record moves by at most 1, in the norm in which one coordinate is the worst."""
     multiplier = arguments.real("noise_multiplier", multiplier, least=0.0)
     if multiplier == 0.0:
         return NOT_PRIVATE
-    released = noise(multiplier)
-    if released.scale <= NOISE_MULTIPLIER.most * math.sqrt(2.0) or relation is Adjacency.REPLACE:
+    released, replaced = noise(multiplier), relation is Adjacency.REPLACE
+    if released.scale <= NOISE_MULTIPLIER.most * math.sqrt(2.0) or (replaced and sampled):
         return AdditiveNoise(released)
-    return AdditiveNoise(released, shift=((1.0, 1),))  # the same, named: shifts may be as small as one likes
+    # the same, named: shifts may be as small as one likes; a record in place of another moves the sum by two
+    return AdditiveNoise(released, sensitivity=2.0 if replaced else 1.0, shift=((1.0, 1),))
 
 
 def _fixed_size(event: Any, relation: Relation, replacement: bool) -> Step | None:
@@ -291,6 +292,8 @@ def _fixed_size(event: Any, relation: Relation, replacement: bool) -> Step | Non
     if not steps or size == 0 or steps[0][0] is NOT_PRIVATE:
         return NOT_PRIVATE if steps and size else None
     step, times = steps[0]
+    if all(_is_gaussian(one) for one, _ in steps) and (len(steps) > 1 or times > 1):
+        step, times, steps = AdditiveNoise(Gaussian(std=_joint_std(steps))), 1, steps[:1]
     if len(steps) > 1 or times > 1 or not isinstance(step, AdditiveNoise):
         raise ValueError("event must be one release of Gaussian or Laplace noise on a batch of a fixed size")
     return FixedSizeSampled(step, size, event.source_dataset_size, replacement)
@@ -365,9 +368,10 @@ def _is_gaussian(step: Step) -> bool:
 
 
 def _joint_std(steps: Steps) -> float:
-    """The noise of several Gaussian releases of v as one: N(sum of v / sigma_i^2) is sufficient for v."""
+    """The noise of several Gaussian releases of v as one: N(sum of v / sigma_i^2) is sufficient for v. It is
+    rounded to the private side."""
     precisions = (times / step.noise.std**2 for step, times in steps if isinstance(step, AdditiveNoise))
-    return 1.0 / math.sqrt(math.fsum(precisions))
+    return (1.0 - 1e-15) / math.sqrt(math.fsum(precisions))
 
 
 def with_one_gaussian(steps: Steps) -> Steps:
@@ -375,7 +379,7 @@ def with_one_gaussian(steps: Steps) -> Steps:
     gaussian = [(step, times) for step, times in steps if _is_gaussian(step)]
     if not gaussian or sum(times for _, times in gaussian) == 1:
         return steps
-    std = _joint_std(gaussian) * (1.0 - 1e-15)  # rounded to the private side
+    std = _joint_std(gaussian)
     multiplier = Gaussian(std=std).scale / math.sqrt(2.0)
     if not NOISE_MULTIPLIER.least <= multiplier <= NOISE_MULTIPLIER.most:
         return steps

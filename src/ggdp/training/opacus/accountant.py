@@ -11,6 +11,7 @@ from opacus.optimizers import AdaClipDPOptimizer, DPOptimizer
 from ggdp import arguments
 from ggdp.accounting import Accountant, Bounds, from_opacus_state_dict
 from ggdp.distributions import GeneralizedGaussian
+from ggdp.errors import EpsilonTooLargeError
 from ggdp.mechanisms import AdditiveNoise, Batched, PoissonSampled
 from ggdp.mechanisms.batches import Sampling
 from ggdp.training.opacus.optimizer import GGOptimizer
@@ -44,8 +45,39 @@ class Entry(NamedTuple):
         rate = arguments.real("sample_rate", self.sample_rate, above=0.0)
         if self.sampling is not None:
             return Sampling.parse(self.sampling).of(released)
-        rate = arguments.real("sample_rate", rate, most=1.0)
+        rate = arguments.real("sample_rate", rate, above=0.0, most=1.0)
         return PoissonSampled(released, rate) if rate < 1.0 else released
+
+
+class _History(list[Entry]):
+    """The entries of a history. A change of this list, such as `append`, changes what is recorded."""
+
+    def __init__(self, entries: Iterable[Entry], accountant: "GGAccountant") -> None:
+        super().__init__(entries)
+        self._accountant = accountant
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, (list(self),)  # a copy is a plain list: changing it changes nothing else
+
+
+def _that_records(name: str) -> Callable[..., Any]:
+    """The method of a list that changes it, for a history; what the accountant refuses changes nothing."""
+
+    def changed(self: _History, *given: Any, **named: Any) -> Any:
+        entries: list[Any] = list(self._accountant.history)  # with the steps taken since the list was made
+        found = getattr(entries, name)(*given, **named)
+        self._accountant.history = entries
+        list.__init__(self, self._accountant.history)
+        return self if name in ("__iadd__", "__imul__") else found
+
+    return changed
+
+
+for _name in (
+    *("append", "extend", "insert", "pop", "remove", "clear", "reverse", "sort"),
+    *("__setitem__", "__delitem__", "__iadd__", "__imul__"),
+):
+    setattr(_History, _name, _that_records(_name))
 
 
 class GGAccountant(IAccountant):  # type: ignore[misc]
@@ -83,11 +115,13 @@ class GGAccountant(IAccountant):  # type: ignore[misc]
     def history(self) -> list[Entry]:
         """What was recorded, one entry per distinct step, in the order of their first use.
 
-        Setting it replaces what is recorded; Opacus's triples stand for Gaussian noise clipped in l_2.
+        Setting it replaces what is recorded, and changing the list changes what is recorded, as with Opacus's
+        accountants; Opacus's triples stand for Gaussian noise clipped in l_2.
         """
         recorded = self._ledger.mechanism
         entries = [_entry(step, times) for step, times in recorded.parts] if recorded else []
-        return entries + [Entry(*kind, times) for kind, times in self._unpriced.items()]
+        entries += [Entry(*kind, times) for kind, times in self._unpriced.items()]
+        return _History(entries, self)
 
     @history.setter
     def history(self, entries: Iterable[Iterable[Any]]) -> None:
@@ -134,8 +168,15 @@ class GGAccountant(IAccountant):  # type: ignore[misc]
         return self._ledger.epsilon(delta=delta)
 
     def get_epsilon(self, delta: float, *args: Any, **kwargs: Any) -> float:
-        """The certified upper bound of epsilon; what tunes Opacus's own accountants is ignored."""
-        return self.epsilon(delta).upper
+        """The certified upper bound of epsilon; what tunes Opacus's own accountants is ignored.
+
+        It is infinite where epsilon is too large to be computed, so that Opacus's search for a noise
+        multiplier goes on past such ones.
+        """
+        try:
+            return self.epsilon(delta).upper
+        except EpsilonTooLargeError:
+            return math.inf
 
     def __len__(self) -> int:
         """The number of steps recorded."""
