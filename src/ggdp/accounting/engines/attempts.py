@@ -37,6 +37,7 @@ _MOST_STEEP = 25.0  # times as wide an answer may be where delta is steep
 _MOST_ON_GRID = 60  # different parts that are put on a grid
 _MOST_SPLIT = 60  # different parts that are split by the number of jumps
 _MOST_RARE = 100  # different parts of which a rare event is split off, or a line drawn twice
+_MANY = 12  # different parts beyond which a plan of their jumps costs more than a curve drawn in vain
 _MISSED = 0.2  # how far the best plan's log delta may be off, relative to it
 _APART = 0.02  # how far two plans may be apart that agree
 _ROUGHLY = 1e9  # how many times wider than usual curves are by which epsilon is sought,
@@ -183,12 +184,15 @@ class Attempts:
         assert best is not None
         return best
 
-    def _jumps_guesses(self, saddle: Saddle, log_delta: float) -> list[float]:
+    def _jumps_guesses(self, saddle: Saddle, log_delta: float) -> Iterator[float]:
         """Where epsilon is expected, the likeliest first: a plan overlooks what brings delta down further."""
         start = self._jumps_start(saddle, log_delta)
+        guesses = [start]
+        if len(self.parts) > _MANY:
+            yield guesses.pop()
         with suppress(ArithmeticError):
-            return sorted({start, self._jumps_guess(saddle, log_delta)})
-        return [start]
+            guesses.append(self._jumps_guess(saddle, log_delta))
+        yield from sorted(guesses)
 
     def _jumps_start(self, saddle: Saddle, log_delta: float) -> float:
         start = saddle.epsilon
