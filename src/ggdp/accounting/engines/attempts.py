@@ -45,6 +45,7 @@ _AIM = 4e-6  # and then answered, to about this width,
 _MOST_DRAWN = 4  # in so many turns,
 _LEAST_SPARED = 0.05  # of the usual errors,
 _MOST_SPARED = 4e4  # where steeper curves cannot be so many times wider
+_NO_SHARE = 1e-7  # of delta, that may be bounded only
 _MOST_TURNS = 8  # of curves drawn one after another
 _FURTHEST = 2.0  # how far, in its logarithm, one goes towards epsilon
 _CLOSE = 0.02  # epsilons for which one curve serves
@@ -142,36 +143,42 @@ class Attempts:
         for guess in self._jumps_guesses(saddle, log_delta):
             best: Solved | None = None
             with suppress(ArithmeticError):
-                best = self._split_near(guess, log_delta, apart, _ROUGHLY)
-                spare = _ROUGHLY
+                spare, steep = _ROUGHLY, 0.0
+                best = self._split_near(guess, log_delta, apart, spare, steep)
                 for _ in range(_MOST_DRAWN):
                     if spare <= _LEAST_SPARED or is_good(best[0], "jumps"):
                         break
+                    steep = -best[0].slope * best[0].estimate
                     # errors are as many times larger as is spared, up to a share of delta
-                    most = _MOST_SPARED / max(-best[0].slope * best[0].estimate, 0.02)
+                    most = _MOST_SPARED / max(steep, 0.02)
                     spare = max(min(spare, most) * min(_AIM / relative_width(best[0]), 0.25), _LEAST_SPARED)
-                    again = self._split_near(best[0].estimate, log_delta, apart, spare)
+                    again = self._split_near(best[0].estimate, log_delta, apart, spare, steep)
                     best = best if again[0].width > best[0].width else again
             if best is not None:
                 return best
         raise CannotCertifyError("no epsilon found that one large loss or another decides")
 
-    def _split_at(self, guess: float, log_delta: float, apart: bool, spare: float) -> Curve:
+    def _split_at(self, guess: float, log_delta: float, apart: bool, spare: float, steep: float) -> Curve:
         """A split for questions close to an epsilon; a rare event may be set apart before."""
         if not apart:
-            return jumps.draw(self.parts, self._plan, guess, spare)
-        margin = 1.3 if spare == _ROUGHLY else 1.02
-        split = rare.cut(self.parts, self._plan, margin * guess, log_delta)
-        return rare.RareSplit(jumps.draw(split.parts, split.plan, guess, spare), split.rare)
+            return jumps.draw(self.parts, self._plan, guess, spare, steep)
+        for margin in (1.3,) if spare == _ROUGHLY else (1.02, 1.3):
+            split = rare.cut(self.parts, self._plan, margin * guess, log_delta)
+            if split.rare.delta(guess)[2] <= _NO_SHARE * math.exp(log_delta):
+                break  # what is only bounded is small enough
+        return rare.RareSplit(jumps.draw(split.parts, split.plan, guess, spare, steep), split.rare)
 
-    def _split_near(self, guess: float, log_delta: float, apart: bool, spare: float) -> Solved:
+    def _split_near(self, guess: float, log_delta: float, apart: bool, spare: float, steep: float) -> Solved:
         """epsilon by a split drawn where it was found last, until it stays."""
         best: Solved | None = None
         resolution = 1e-3 if spare == _ROUGHLY else 1e-11
         for _ in range(_MOST_TURNS):
             try:
                 again = _reached(
-                    lambda near: self._split_at(near, log_delta, apart, spare), guess, log_delta, resolution
+                    lambda near: self._split_at(near, log_delta, apart, spare, steep),
+                    guess,
+                    log_delta,
+                    resolution,
                 )
             except ArithmeticError:
                 if best is None:
