@@ -308,7 +308,7 @@ def top_atom(parts: Parts, log_delta: float) -> Bounds | None:
     share = log_delta - log_mass * (1.0 + 1e-12) + 1e-12
     if share >= 0.0:
         return None
-    total = sum(times * pair.supremum for pair, times in parts)
-    slack = 4.0 * UNIT_ROUNDOFF * total  # of the sum itself
+    total = math.fsum(times * pair.supremum for pair, times in parts)
+    slack = 32.0 * UNIT_ROUNDOFF * total  # a largest loss is off by some ulps, and their sum by one
     lower = max(total + math.log1p(-math.exp(share)) - slack, 0.0)
     return Bounds(lower, max(lower, total), total + slack, "top atom")
