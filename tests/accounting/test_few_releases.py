@@ -6,6 +6,7 @@ import random
 import warnings
 
 import mpmath
+import numpy as np
 import pytest
 
 from ggdp import (
@@ -21,7 +22,7 @@ from ggdp import (
     epsilon,
     renyi_divergence,
 )
-from ggdp.accounting.engines import moments
+from ggdp.accounting.engines import contour, moments
 from ggdp.accounting.engines.tilt import TiltPlan
 from ggdp.accounting.steps import steps_of
 from ggdp.privacy_loss.shift_pair import ShiftPair
@@ -237,3 +238,10 @@ def test_the_sum_of_many_different_largest_losses_is_certified_to_the_last_digit
         # delta is less than e^-49 of that chance, and epsilon no closer to the sum than that
         assert found.lower <= largest <= found.upper + largest * mpmath.mpf(10) ** -20
         assert found.width <= 1e-14 * found.upper
+
+
+def test_errors_of_many_releases_are_charged_in_full():
+    """(1 + e)^times - 1 with e^2 in place of (1 + e)^times: more than the 1 that was charged."""
+    charged = contour._perturbed(np.zeros(2), np.array([2.0, 0.5]))
+    assert charged[0] >= math.expm1(2.0)
+    assert charged[1] == pytest.approx(math.expm1(0.5))
