@@ -2,9 +2,11 @@
 """Corners of the accountant: few releases, little noise, neighbours of closed forms, the ends of delta."""
 
 import math
+import random
 import warnings
 
 import mpmath
+import numpy as np
 import pytest
 
 from ggdp import (
@@ -20,9 +22,10 @@ from ggdp import (
     epsilon,
     renyi_divergence,
 )
-from ggdp.accounting.engines import moments
+from ggdp.accounting.engines import contour, moments
 from ggdp.accounting.engines.tilt import TiltPlan
 from ggdp.accounting.steps import steps_of
+from ggdp.privacy_loss.shift_pair import ShiftPair
 from pair_oracle import delta_of_two
 
 
@@ -215,3 +218,30 @@ def test_extreme_quantiles_and_settings_are_silent():
             for rate in (1e-7, 0.5):
                 epsilon(PoissonSampled(release(1.0, multiplier), rate), delta=1e-6)
         epsilon(Composed(PoissonSampled(release(2.0, 1000.0), 1e-7), 3), delta=1e-100)
+
+
+@pytest.mark.parametrize("seed", [5, 6])
+def test_the_sum_of_many_different_largest_losses_is_certified_to_the_last_digit(seed):
+    """At a delta far below the chance of all largest losses epsilon is their sum. Added up one after another,
+    600 of them were off by more than was charged: once the upper bound lay 7e-16 of it below the truth, once
+    the lower bound above.
+    """
+    rng = random.Random(seed)
+    times = [rng.choice([1, 2, 3]) for _ in range(600)]
+    pairs = [ShiftPair(1.0, 10.0 ** rng.uniform(-3.0, 1.2), 0.0, rng.uniform(1e-4, 1.0)) for _ in times]
+    parts = tuple(zip(pairs, times, strict=True))
+    with mpmath.workdps(40):
+        exact = [(mpmath.mpf(pair.rate), mpmath.mpf(pair.up)) for pair in pairs]
+        largest = mpmath.fdot(times, [mpmath.log(1 - q + q * mpmath.exp(m)) for q, m in exact])
+        chance = mpmath.fdot(times, [mpmath.log((1 - q) * mpmath.exp(-m) / 2 + q / 2) for q, m in exact])
+        found = moments.top_atom(parts, float(chance) - 50.0)
+        # delta is less than e^-49 of that chance, and epsilon no closer to the sum than that
+        assert found.lower <= largest <= found.upper + largest * mpmath.mpf(10) ** -20
+        assert found.width <= 1e-14 * found.upper
+
+
+def test_errors_of_many_releases_are_charged_in_full():
+    """(1 + e)^times - 1 with e^2 in place of (1 + e)^times: more than the 1 that was charged."""
+    charged = contour._perturbed(np.zeros(2), np.array([2.0, 0.5]))
+    assert charged[0] >= math.expm1(2.0)
+    assert charged[1] == pytest.approx(math.expm1(0.5))

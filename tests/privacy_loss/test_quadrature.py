@@ -1,3 +1,6 @@
+import math
+import tracemalloc
+
 import mpmath
 import numpy as np
 import pytest
@@ -75,3 +78,14 @@ def test_a_hopeless_integral_is_refused_and_not_guessed():
 
 def test_digits_of_the_oracle_suffice():
     assert DIGITS >= 50
+
+
+def test_noise_that_reaches_too_far_is_refused_before_panels_are_laid():
+    """Adding a record that is next to always sampled: at a tilt of 1e14, 38 million panels took 7 GB."""
+    pair = ShiftPair(2.0, 0.0, -1.0 / 1414.2, 1.0 - 1e-15)
+    tracemalloc.start()
+    with pytest.raises(CannotCertifyError, match="reaches too far"):
+        certified_nodes(pair, (1e11,), 0.0, (math.log(1e15) * 1e11,))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1e6

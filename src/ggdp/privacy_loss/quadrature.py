@@ -26,6 +26,7 @@ MOST_PANELS = 2000
 _MOST_ROUNDS = 60
 _MANY, _FEW = 200, 16  # number of releases from which on a few are tried first, and how many these are
 _CLOSE = 0.125  # largest difference of exponents whose panels are reused, if there are many releases
+_WIDEST = 1.5  # width of the panels that are tried first, if beta is whole
 NEGLIGIBLE = -41.0
 """log of the error allowed per panel, relative to phi(theta), where nothing else is asked for."""
 
@@ -131,7 +132,7 @@ def first_edges(pair: ShiftPair, low: float, high: float, smallest: float, ratio
         for kink, side, length in ends:
             reach = length if len(ends) == 1 else 0.5 * length
             if pair.beta == int(pair.beta):
-                pieces.append(kink + side * reach * np.linspace(0.0, 1.0, 2 + math.ceil(reach / 1.5))[1:])
+                pieces.append(kink + side * reach * np.linspace(0.0, 1.0, 2 + math.ceil(reach / _WIDEST))[1:])
             else:
                 count = max(2, math.ceil(math.log(max(reach / smallest, ratio)) / math.log(ratio)))
                 pieces.append(kink + side * reach * ratio ** -np.arange(count, dtype=float))
@@ -169,6 +170,8 @@ def certified_nodes(
     """
     ends = [tail_ends(pair, theta, log_phi) for theta, log_phi in zip(tilts, log_phis, strict=True)]
     low, high = max(min(end[0] for end in ends), floor), min(max(end[1] for end in ends), cut)
+    if pair.beta == int(pair.beta) and high - low > _WIDEST * most_panels:  # they alone would fill a memory
+        raise CannotCertifyError("the tilted noise reaches too far for quadrature")
     anchors = np.array([low, *(kink for kink in pair.kinks if low < kink < high), high])
     log_phis = tuple(
         max(log_phi, _log_last(pair, low, high, theta))

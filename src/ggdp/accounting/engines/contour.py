@@ -345,7 +345,7 @@ def _assemble(
 ) -> Line:
     omega = step * np.arange(count)
     exponent = np.zeros(count, dtype=np.complex128)
-    growth_quadrature, growth_roundoff = np.zeros(count), np.zeros(count)
+    growth_quadrature, growth_all = np.zeros(count), np.zeros(count)
     mean = log_phi = log_phi_2 = 0.0
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         for (_, times), part in zip(parts, nodes, strict=True):
@@ -356,13 +356,13 @@ def _assemble(
             growth_quadrature += times * np.log1p(part.quadrature[0] / size)
             # the two exponents may cancel in their sum, and their rounding does not
             turned = 4.0 * UNIT_ROUNDOFF * (np.abs(log_ratio) + omega * abs(part.mean))
-            growth_roundoff += times * (np.log1p(slip / size) + turned)
+            growth_all += times * (np.log1p((part.quadrature[0] + slip) / size) + turned)
             mean += times * part.mean
             log_phi += times * part.log_phi[0]
             log_phi_2 += times * (part.log_phi[1] + part.quadrature[1] + part.roundoff[1])
         size = np.exp(exponent.real)
         excess_quadrature = _perturbed(exponent.real, growth_quadrature)
-        excess_roundoff = _perturbed(exponent.real, growth_roundoff)
+        excess_roundoff = np.maximum(_perturbed(exponent.real, growth_all) - excess_quadrature, 0.0)
     exponent = np.where(size > 0.0, exponent, -745.0)
     return Line(
         theta=theta,
@@ -378,10 +378,14 @@ def _assemble(
 
 
 def _perturbed(log_size: Array, growth: Array) -> Array:
-    """prod (|phi| + e)^times - prod |phi|^times, from its log and sum of times * log1p(e/|phi|)."""
+    """prod (|phi| + e)^times - prod |phi|^times, from its log and sum of times * log1p(e/|phi|).
+
+    Where phi is computed as 0, a bound on prod |phi|^times: it is largest on the real axis, the first point.
+    """
     small = np.exp(np.maximum(log_size, -745.0)) * np.expm1(np.minimum(growth, 1.0))
-    large = np.exp(np.minimum(log_size + growth, 0.0))
-    return np.where(growth < 1.0, small, np.where(np.isnan(large), 1.0, large))
+    log_large = log_size + growth
+    log_large = np.minimum(np.where(np.isnan(log_large), log_large[0], log_large), 700.0)
+    return np.where(growth < 1.0, small, np.exp(log_large))
 
 
 def period(cumulant: Callable[[float], float], saddle: Saddle) -> tuple[float, float]:

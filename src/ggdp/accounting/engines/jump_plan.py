@@ -95,7 +95,7 @@ class Split:
     @cached_property
     def largest_bulk(self) -> float:
         """No less than the sum of all losses without a jump."""
-        return math.fsum(times * pair.supremum for pair, times in self.bulks) * (1.0 + 1e-12)
+        return math.fsum(times * pair.supremum for pair, times in self.bulks) * (1.0 + 1e-9)
 
     @property
     def releases(self) -> int:

@@ -177,7 +177,7 @@ def _best_of_all_noise(parts: Parts, value: Callable[[Array, Array], Array]) -> 
         -math.inf,
     )
     for _ in range(3):
-        log_p, least = np.zeros_like(places), np.zeros_like(places)
+        log_p, least, size = (np.zeros_like(places) for _ in range(3))
         for (pair, times), furthest, nearest in zip(parts, far, near, strict=True):
             # up to 0 all noise from `far` to `near` below the shift, then to `near` beyond it
             noise = pair.up + np.where(
@@ -187,9 +187,10 @@ def _best_of_all_noise(parts: Parts, value: Callable[[Array, Array], Array]) -> 
             )
             one_p, _, slip = log_masses(pair, noise)
             log_p += times * (one_p - slip)
-            least += times * pair.loss(noise)
+            losses = times * pair.loss(noise)
+            least, size = least + losses, size + np.abs(losses)
         with np.errstate(divide="ignore", invalid="ignore"):
-            found = value(log_p - 1e-14 * np.abs(log_p), least - 1e-12 * np.abs(least))
+            found = value(log_p - 1e-14 * np.abs(log_p), least - 1e-12 * size)
         found = np.where(np.isnan(found), -np.inf, found)
         top = int(np.argmax(found))
         best = max(best, float(found[top]))
@@ -339,7 +340,7 @@ def top_atom(parts: Parts, log_delta: float) -> Bounds | None:
     share = log_delta - log_mass * (1.0 + 1e-12) + 1e-12
     if share >= 0.0:
         return None
-    total = sum(times * pair.supremum for pair, times in parts)
-    slack = 4.0 * UNIT_ROUNDOFF * total  # rounding of the sum
+    total = math.fsum(times * pair.supremum for pair, times in parts)
+    slack = 32.0 * UNIT_ROUNDOFF * total  # a largest loss is off by some ulps, and their sum by one
     lower = max(total + math.log1p(-math.exp(share)) - slack, 0.0)
     return Bounds(lower, max(lower, total), total + slack, "top atom")

@@ -62,7 +62,7 @@ class PairComposition:
     @cached_property
     def _ceiling(self) -> float:
         """No less than the sum of the largest losses, rounding included."""
-        return sum(times * pair.supremum for pair, times in self.parts) * (1.0 + _SUPREMUM_ERROR)
+        return math.fsum(times * pair.supremum for pair, times in self.parts) * (1.0 + _SUPREMUM_ERROR)
 
     @cached_property
     def _releases(self) -> int:
