@@ -257,7 +257,9 @@ def choice_report(result: Fields, top: Fields) -> Report:
     level = {"level": f"{top.real('level', above=0.0, most=1.0):g}"} if top.holds("level") else {}
     vector = {}
     if top.holds("dimension"):
-        words = f"{top.whole('dimension', least=1)} numbers, the sensitivity is in norm {top.value('norm')}"
+        endless = top.value("dimension") == "inf"
+        size = "any number of" if endless else f"{top.whole('dimension', least=1)}"
+        words = f"{size} numbers, the sensitivity is in norm {top.value('norm')}"
         vector = {"vector": words + (f", {top.text('noise')} noise" if top.holds("noise") else "")}
     steps = result.whole("steps", least=1)
     return Report(
