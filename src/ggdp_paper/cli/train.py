@@ -353,7 +353,8 @@ def _run(run: "TaskRun", checkpoint: Path | None, resume: bool, *, quiet: bool) 
     with output.progress(steps, "epoch 1") as tell:
 
         def tell_row(row: "EpochRow") -> None:
-            line = f"epoch {row.epoch}: epsilon {row.epsilon:.4f}, accuracy {row.score:.4f}"
+            upper = output.rounded_up(row.epsilon, 5) if math.isfinite(row.epsilon) else "without a bound"
+            line = f"epoch {row.epoch}: epsilon {upper}, accuracy {row.score:.4f}"
             tell(line=line)
             tell(f"{row.steps} of {steps} steps", completed=row.steps)
 
