@@ -127,3 +127,10 @@ def test_no_help_speaks_in_types_of_python(ggdp, command):
     told = ggdp(command, "--help").out
     for kind in ("<str>", "<path>", "<int>", "<float>", "list["):
         assert kind not in told
+
+
+def test_what_pytorch_says_of_a_device_is_cut_short(ggdp):
+    done = ggdp("train", "--task", "adult", "--synthetic", "--beta", "2", "--epsilon", "2", "--device", "xla")
+    assert done.code == 2
+    assert done.err.startswith("ggdp: --device must be one that PyTorch can use, got 'xla': ")
+    assert len(done.err) < 400

@@ -4,6 +4,7 @@
 import json as json_format
 import math
 import platform
+import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -312,7 +313,7 @@ def check_device(device: str) -> None:
         if torch.empty(1, device=device).add_(1.0).device.type != "meta":
             return
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
+        reason = textwrap.shorten(str(error).splitlines()[0], 200)
     raise ValueError(f"--device must be one that PyTorch can use, got {device!r}: {reason}")
 
 
