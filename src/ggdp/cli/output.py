@@ -259,4 +259,5 @@ def in_options(line: str, options: Mapping[str, str], given: Collection[str]) ->
         lambda match: f"{options[match[1]]} {match[2]}" if match[1] in options else match[0],
         line,
     )
+    line = re.sub(r"\bgot None\b", "got none", line)  # an option that was left out
     return re.sub(r"(?<![\w/.'-])([a-z]+(?:_[a-z]+)+)(?![\w/.'])", option, line)  # no part of a path

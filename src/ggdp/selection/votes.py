@@ -121,7 +121,8 @@ def _from_csv(data: bytes, path: Path) -> NDArray[np.float64]:
             numbers.append([float(cell) for cell in row])
         except ValueError:
             raise ValueError(
-                f"{path} must hold numbers only, and no header, got {','.join(row)[:60]!r} in line {line}"
+                f"{path} must hold numbers only, got {','.join(row)[:60]!r} in line {line}"
+                + ("; leave out the header" if line == 1 else "")
             ) from None
         if len(numbers[-1]) != len(numbers[0]):
             raise ValueError(
