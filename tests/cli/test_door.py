@@ -2,6 +2,7 @@
 """Every way out of the command line: help, version, refusals, a reader that leaves, an interrupt."""
 
 import contextlib
+import importlib
 import json
 import os
 import pty
@@ -47,7 +48,10 @@ COMMANDS = sorted(typer.main.get_command(cli.app).list_commands(None))
             "release --beta 1 --scale 1 --seed 1.5",
             "--seed must be a whole number in [0, 9223372036854775807], got '1.5'",
         ),
-        ("release --beta 1 --scale 1 --sensitivity 0", "--sensitivity must be a number in (0, inf), got 0.0"),
+        (
+            "release --beta 1 --scale 1 --sensitivity 0",
+            "--sensitivity must be a number in [1e-90, 1e+90], got 0.0",
+        ),
     ],
 )
 def test_a_wrong_command_line_is_refused_in_one_line_with_status_2(ggdp, line, message):
@@ -75,7 +79,7 @@ MANY, TOO_MANY = str(10**400), "1" + "0" * 5000
         (f"noise --beta {MANY} --std 1", "--beta must be a number in [1, 64], got '1000"),
         (
             f"noise --beta 2 --std 1 --sensitivity -{MANY}",
-            "--sensitivity must be a number in (0, 1.79769e+308]",
+            "--sensitivity must be a number in [1e-90, 1e+90]",
         ),
         (
             "noise --beta 2 --std 1e308",
@@ -267,6 +271,21 @@ def test_an_interrupt_is_one_line_and_status_130():
     assert errors == b"ggdp: interrupted\n"
 
 
+def test_an_interrupt_while_the_command_is_imported_is_one_line_too(monkeypatch, capsys):
+    class Interrupting:
+        @staticmethod
+        def find_spec(name, *_):
+            if name == "ggdp.cli":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "ggdp.cli")
+    monkeypatch.setattr(sys, "meta_path", [Interrupting, *sys.meta_path])
+    with pytest.raises(SystemExit) as leaving:
+        importlib.import_module("ggdp.__main__").main()
+    assert leaving.value.code == 130
+    assert capsys.readouterr().err == "ggdp: interrupted\n"
+
+
 EPSILON = "epsilon --beta 2 --scale 3 --delta 1e-6"
 
 
@@ -338,6 +357,16 @@ def test_the_bar_of_train_leaves_its_lines_alone():
     for epoch in (1, 2):
         (line,) = [line for line in lines if f"epoch {epoch}:" in line]
         assert re.fullmatch(rf"epoch {epoch}: epsilon [\d.]+, accuracy [\d.]+", line.strip())
+
+
+def test_the_lines_of_train_never_tell_less_than_the_upper_bound(ggdp, tmp_path):
+    record = tmp_path / "run.json"
+    line = "train --task adult --synthetic --beta 2 --noise-multiplier 4 --epochs 4 --rate 0.5 --record"
+    told = re.findall(r"epsilon ([\d.]+)", ggdp(*line.split(), record).err)
+    rows = json.loads(record.read_text())["results"][0]["rows"]
+    assert len(told) == len(rows) == 4
+    for shown, row in zip(told, rows, strict=True):
+        assert row["epsilon"]["upper"] <= float(shown) <= 1.0001 * row["epsilon"]["upper"]
 
 
 def test_what_is_missing_is_named_at_once_with_the_one_extra_that_brings_it(ggdp, monkeypatch, tmp_path):

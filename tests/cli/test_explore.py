@@ -16,7 +16,21 @@ HAS_MARIMO = importlib.util.find_spec("marimo") is not None
 @pytest.mark.skipif(not HAS_MARIMO, reason="marimo is not installed")
 def test_the_page_is_served_on_loopback_only_at_the_port_that_was_asked(ggdp, monkeypatch):
     asked = []
-    monkeypatch.setattr(subprocess, "run", lambda command, check: asked.append(command))
+
+    class Server:
+        def __init__(self, command, process_group):
+            asked.append(command)
+            self.group, self.ended = process_group, False
+
+        def wait(self):
+            if not self.ended:
+                assert self.group == 0  # or Ctrl-C would reach it too
+                raise KeyboardInterrupt
+
+        def terminate(self):
+            self.ended = True
+
+    monkeypatch.setattr(subprocess, "Popen", Server)
     monkeypatch.setattr("signal.signal", lambda *_: None)
     done = ggdp("explore", "--port", "28181", "--no-browser")
     assert (done.code, done.err) == (0, "")

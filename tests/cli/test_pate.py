@@ -170,7 +170,7 @@ def test_a_simulation_is_drawn_and_recorded(ggdp, tmp_path):
         ("--epsilon 1 --classes 3", "--classes must be 2 or at least 6"),
         ("--epsilon 1 --from-beta 3 --to-beta 2", "--from-beta must be below --to-beta"),
         ("--epsilon 0", "--epsilon must be a number in (0, inf)"),
-        ("--epsilon 1 --most-gap 1", "--most-gap must be a number in (0, 1)"),
+        ("--epsilon 1 --most-gap 1", "--most-gap must be a number in [1e-09, 1)"),
     ],
 )
 def test_a_wrong_simulation_is_refused(ggdp, line, message):

@@ -281,7 +281,10 @@ def test_a_picture_is_written_and_named_below_the_table_and_json_is_still_alone_
             "choose --epsilon 1 --delta 1e-6 --level 0.9",
             "--level must be left out except with --loss interval",
         ),
-        ("choose --epsilon 1 --delta 1e-6 --dimension 3", "norm must be given to compare exponents"),
+        (
+            "choose --epsilon 1 --delta 1e-6 --dimension 3",
+            "norm must be given to compare exponents on a vector, as a number in [1, inf], got none",
+        ),
         (
             "choose --epsilon 1 --delta 1e-6 --norm 2 --dimension 0",
             "--dimension must be a whole number in [1, ",

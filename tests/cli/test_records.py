@@ -112,6 +112,15 @@ def test_the_page_of_records_names_every_kind():
     assert {name for row in rows for name in re.findall(r"`([\w-]+)`", row)} == kinds
 
 
+def test_a_vector_without_end_becomes_a_page_too(ggdp, tmp_path):
+    record, page = tmp_path / "record.json", tmp_path / "page.html"
+    line = "choose --epsilon 1 --delta 1e-6 --points 2 --norm 1 --dimension inf --json"
+    record.write_text(ggdp(*line.split()).out)
+    done = ggdp("report", record, "--html", page)
+    assert (done.code, done.err) == (0, "")
+    assert "any number of numbers" in page.read_text()
+
+
 @pytest.mark.parametrize("command", ["choose", "simulate-argmax", "calibrate", "epsilon"])
 def test_pure_privacy_becomes_a_page_too(ggdp, tmp_path, command):
     asked = {
@@ -122,6 +131,7 @@ def test_pure_privacy_becomes_a_page_too(ggdp, tmp_path, command):
     }
     record, page = tmp_path / "record.json", tmp_path / "page.html"
     record.write_text(ggdp(command, *asked[command], "--delta", "0", "--json").out)
+    assert errors(json.loads(record.read_text())) == []
     done = ggdp("report", record, "--html", page)
     assert (done.code, done.err) == (0, "")
     assert page.exists()

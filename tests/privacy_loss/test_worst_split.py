@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 from ggdp.privacy_loss.renyi_divergence import gains
-from ggdp.privacy_loss.worst_split import ORDERS, _information, equal_split, one_coordinate, worst_gains
+from ggdp.privacy_loss.worst_split import (
+    ORDERS,
+    _Cells,
+    _information,
+    equal_split,
+    one_coordinate,
+    worst_gains,
+)
 
 PLACES = [int(np.searchsorted(ORDERS, order)) for order in (1.5, 2.0, 5.0, 20.0, 64.0)]
 
@@ -121,3 +128,13 @@ def test_an_equal_split_reveals_no_less_than_the_sums_kept_of_it_and_little_more
         error = each_draw.std() / np.sqrt(draws)
         assert kept <= each_draw.mean() + 5.0 * error
         assert kept >= each_draw.mean() * 0.995 - 5.0 * error
+
+
+@pytest.mark.parametrize("p", [3.0, 40.0, 400.0])
+def test_the_surplus_of_the_quadratic_part_is_its_largest_value_where_powers_underflow(p):
+    largest, quadratic = 0.1, 2.0
+    cells = _Cells(np.array([largest]), np.array([quadratic * largest**2]), quadratic)
+    prices = np.array([0.0, 2.0 * quadratic * largest**2 / p, 1.0])
+    share = np.linspace(0.0, 1.0, 20_001)
+    truth = [np.max(quadratic * (share * largest) ** 2 - price * share**p) for price in prices]
+    np.testing.assert_allclose(cells.surplus(prices, p), truth, rtol=1e-4)

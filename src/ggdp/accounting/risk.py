@@ -165,16 +165,18 @@ class Risk:
         rate and t the largest true positive rate. Attackers with fewer false positives may reach more.
 
         Args:
-            prior: probability of the positive before the output is seen, in (0, 1).
+            prior: probability of the positive before the output is seen, in [1e-300, 1).
             false_positive_rate: in (0, 1].
         """
-        prior = arguments.real("prior", prior, above=0.0, below=1.0)
+        prior = arguments.real("prior", prior, least=1e-300, below=1.0)
         rate = arguments.real("false_positive_rate", false_positive_rate, above=0.0, most=1.0)
         found = self.true_positive_rate(false_positive_rate=rate)
 
         def share(true_positives: float, rounding: float) -> float:
-            wrong = (1.0 - prior) * rate
-            return min(prior * true_positives / (prior * true_positives + wrong) * (1.0 + rounding), 1.0)
+            against = (
+                (1.0 - prior) / prior * (rate / true_positives)
+            )  # at least the rate, so neither underflows
+            return min(1.0 / (1.0 + against) * (1.0 + rounding), 1.0)
 
         lower, upper = share(found.lower, -_ROUNDING), share(found.upper, _ROUNDING)
         return Bounds.clipped(lower, share(found.estimate, 0.0), upper, found.method)

@@ -391,7 +391,8 @@ _SCALE = _Ends(
     f"{{target}} cannot be met by {_COVERED}, not even by the largest{{epsilon}}; "
     "take fewer steps, a smaller rate, or a larger epsilon or delta",
     f"{{target}} is met by all of {_COVERED}, so that the smallest scale is not known; ask for a smaller "
-    f"epsilon or delta, or take noise_multiplier = {NOISE_MULTIPLIER.least:g}, whose epsilon is {{epsilon}}",
+    f"epsilon or delta, or take the noise multiplier {NOISE_MULTIPLIER.least:g}, whose epsilon is "
+    "{epsilon}",
 )
 _SPHERICAL = _Ends(
     f"{{target}} cannot be met by spherical noise of sensitivity / scale in [{LENGTH.least:g}, "

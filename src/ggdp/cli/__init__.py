@@ -59,7 +59,11 @@ class _Commands(TyperGroup):
                 f"No such command {name!r}; it is not one of ggdp's own, and no installed package adds any; "
                 "if ggdp itself should, install it again"
             )
-        return super().get_command(context, name)
+        command: Any = super().get_command(context, name)
+        for param in [] if command is None else command.params:
+            if param.param_type_name == "argument":  # newer toolkits write a Python type behind its name
+                param.display_type_rich = lambda ctx: None
+        return command
 
     def _add_guests(self) -> bool:
         """Whether there are any."""
@@ -192,8 +196,7 @@ def main(arguments: list[str] | None = None) -> None:
     ) as error:
         line = output.sentence(error)
         if isinstance(error, ValueError):  # of the library, which speaks of its own arguments
-            words = {word.partition("=")[0] for word in given}
-            line = output.in_options(line, _options_of(command, given), words)
+            line = output.in_options(line, _options_of(command, given), _with_value(command, given))
         sys.exit(output.refuse(line))
     if code == INTERRUPTED:  # typer turns the interrupt into this status
         output.refuse("interrupted")
@@ -226,9 +229,22 @@ def _refuse_repeated(command: Any, given: list[str]) -> None:
                 raise ValueError(f"{option} must be given once, got it {words.count(option)} times")
 
 
+def _with_value(command: Any, given: list[str]) -> set[str]:
+    """The options that were given, and those that have a default."""
+    chosen = _chosen(command, given)
+    params = [] if chosen is None else chosen.params
+    return {word.partition("=")[0] for word in given} | {
+        param.opts[0] for param in params if param.default is not None
+    }
+
+
+def _chosen(command: Any, given: list[str]) -> Any:
+    return next((command.commands[word] for word in given if word in command.commands), None)
+
+
 def _options_of(command: Any, given: list[str]) -> dict[str, str]:
     """The options of the command that was given, by the names of the arguments of the library."""
-    chosen = next((command.commands[word] for word in given if word in command.commands), None)
+    chosen = _chosen(command, given)
     if chosen is None:
         return {}
     options = {param.name: param.opts[0] for param in chosen.params if param.opts[0].startswith("--")}

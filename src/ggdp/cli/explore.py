@@ -40,12 +40,20 @@ def explore(port: Port = 2718, no_browser: NoBrowser = False) -> None:
     _refuse_a_taken(port)
     typer.echo(f"The explorer is at http://{HOST}:{port} until you press Ctrl-C")
     sys.stdout.flush()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # so that the server ends with this command
+    for ending in ("SIGTERM", "SIGHUP"):  # so that the server ends with this command
+        if hasattr(signal, ending):
+            signal.signal(getattr(signal, ending), lambda *_: sys.exit(0))
     with as_file(files("ggdp.reporting.explorer").joinpath("app.py")) as page:
         command = [sys.executable, "-m", "marimo", "--quiet", "run", str(page), "--no-token", "--no-sandbox"]
         command += ["--host", HOST, "--port", str(port), *(["--headless"] if no_browser else [])]
-        with contextlib.suppress(KeyboardInterrupt):
-            subprocess.run(command, check=False)
+        # In a group of its own it does not hear of Ctrl-C, at which it would print what went through it.
+        server = subprocess.Popen(command, process_group=0)
+        try:
+            with contextlib.suppress(KeyboardInterrupt):
+                server.wait()
+        finally:
+            server.terminate()
+            server.wait()
 
 
 def _refuse_a_taken(port: int) -> None:

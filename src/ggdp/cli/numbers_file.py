@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from ggdp import arguments
+
+_MOST_SHOWN = 20
 MOST_BYTES = 1 << 27
 """128 MiB: more than ten million numbers, and an end for files that have none, as /dev/zero."""
 
@@ -62,6 +65,8 @@ def _limited(file: BinaryIO, place: str) -> bytes:
 
 
 def _text(source: str, place: str) -> str:
+    if not source:
+        raise ValueError("the name of the file of numbers must not be empty; - is standard input")
     if source != "-":
         raw = read_limited(Path(source))
     elif sys.stdin is None:
@@ -92,10 +97,19 @@ def _columns(text: str, wanted: dict[str, Sequence[str]], place: str) -> tuple[l
         for name in names:
             if header.count(name) != 1:
                 problem = "is not a column" if name not in header else "names more than one column"
-                raise ValueError(f"{option} {problem} of {place}, got {name!r}; the columns are {header}")
+                raise ValueError(
+                    f"{option} {problem} of {place}, got {arguments.shown(name)}; "
+                    f"the columns are {_few(header)}"
+                )
             positions.append(header.index(name))
     cells = [[row[at] if at < len(row) else "" for _, row in rows] for at in positions]
     return [line for line, _ in rows], cells
+
+
+def _few(header: list[str]) -> str:
+    """The names of columns, without most of those that would fill a screen."""
+    shown = ", ".join(map(arguments.shown, header[:_MOST_SHOWN]))
+    return f"[{shown}]" + (f" and {len(header) - _MOST_SHOWN} more" if len(header) > _MOST_SHOWN else "")
 
 
 def _finite(cell: str, line: int, place: str, column: str | None) -> float:
@@ -106,5 +120,6 @@ def _finite(cell: str, line: int, place: str, column: str | None) -> float:
     if not math.isfinite(number):
         where = f"line {line} of {place}" + (f", column {column!r}," if column is not None else "")
         shown = cell if len(cell) <= 60 else f"{cell[:57]}..."
-        raise ValueError(f"{where} must be a finite number, got {shown!r}")
+        header = "; of a CSV file with a header give --column" if column is None and line == 1 else ""
+        raise ValueError(f"{where} must be a finite number, got {shown!r}{header}")
     return number

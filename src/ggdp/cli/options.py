@@ -22,6 +22,8 @@ from ggdp.mechanisms import Adjacency, Sampling
 from ggdp.mechanisms.additive_noise import MOST_DIMENSION
 
 T = TypeVar("T", int, float)
+SENSITIVITY = {"least": 1e-90, "most": 1e90}
+"""Where every noise multiplier that is accounted for has a scale that is covered."""
 
 
 def number(option: str, **limits: float) -> Callable[[str], float]:
@@ -99,7 +101,10 @@ def dimension(text: str) -> int | float:
     """A dimension as `AdditiveNoise` takes it: a whole number up to 10^9, or infinity."""
     if str(text) == "inf":  # a default comes as a number
         return math.inf
-    return whole("--dimension", least=1, most=MOST_DIMENSION)(text)
+    try:
+        return whole("--dimension", least=1, most=MOST_DIMENSION)(text)
+    except typer.BadParameter as error:
+        raise typer.BadParameter(error.message.replace("], got", "], or inf, got", 1)) from None
 
 
 def sampling(text: str) -> Sampling:
@@ -201,7 +206,9 @@ Std = Annotated[
 ]
 Sensitivity = Annotated[
     float,
-    _number("--sensitivity", "Sensitivity: the most that one record can change the value, > 0.", above=0.0),
+    _number(
+        "--sensitivity", "Sensitivity: the most that one record can change the value, > 0.", **SENSITIVITY
+    ),
 ]
 Norm = Annotated[
     str | None,

@@ -205,7 +205,10 @@ def sentence(error: BaseException) -> str:
         text = own if own.startswith("--") else _of_toolkit(error, str(error.format_message()))
     else:
         text = str(error) or type(error).__name__
-    return " ".join(text.split())
+    # A name of a file may hold what a terminal obeys.
+    return "".join(
+        letter if letter.isprintable() else repr(letter)[1:-1] for letter in " ".join(text.split())
+    )
 
 
 def _of_toolkit(error: BaseException, text: str) -> str:
@@ -225,7 +228,8 @@ def in_options(line: str, options: Mapping[str, str], given: Collection[str]) ->
     Args:
         line: what the library says.
         options: the option of each argument of the library.
-        given: the options that the user gave; an argument that follows from others is told in plain words.
+        given: the options that have a value, given or their default; an argument that follows from others is
+            told in plain words.
 
     >>> names = {"scale": "--scale", "noise_multiplier": "--noise-multiplier", "resume": "--resume"}
     >>> in_options("scale must be small; pass resume=True", names, ["--scale"])
@@ -234,6 +238,8 @@ def in_options(line: str, options: Mapping[str, str], given: Collection[str]) ->
     'the noise multiplier must be small'
     >>> in_options("scale must be given", names, [])
     '--scale must be given'
+    >>> in_options("--sampling must fit: sample_size must be 1", names, [])
+    '--sampling must fit: the sample size must be 1'
     """
 
     def subject(match: re.Match[str]) -> str:
@@ -246,10 +252,12 @@ def in_options(line: str, options: Mapping[str, str], given: Collection[str]) ->
         return options.get(match[1], match[0])
 
     line = re.sub(r"^(\w+)(?= must | = )", subject, line)
+    line = re.sub(r"(?<=: )(\w+_\w+)(?= must )", lambda match: f"the {match[0].replace('_', ' ')}", line)
     line = re.sub(r"(?<![\w-])(\w+)=True\b", option, line)
     line = re.sub(
         r"(?<![\w/.'-])(\w+)=[\"']?(\w[\w.-]*)[\"']?",
         lambda match: f"{options[match[1]]} {match[2]}" if match[1] in options else match[0],
         line,
     )
+    line = re.sub(r"\bgot None\b", "got none", line)  # an option that was left out
     return re.sub(r"(?<![\w/.'-])([a-z]+(?:_[a-z]+)+)(?![\w/.'])", option, line)  # no part of a path

@@ -70,7 +70,8 @@ Answers = Annotated[
     ),
 ]
 Truth = Annotated[
-    Path | None, typer.Option("--truth", help="True labels, for the accuracy: npz, npy or csv.")
+    Path | None,
+    typer.Option("--truth", help="True labels, for the accuracy: npz, npy or csv.", metavar="FILE"),
 ]
 Out = Annotated[
     Path | None,

@@ -26,7 +26,9 @@ DELTA = 1e-6
 
 _LEAST_SCALE_OF_COUNTS, _MOST_SCALE_OF_COUNTS = 0.125, 2.0**33
 
-Source = Annotated[str, typer.Argument(help="A file of numbers or a CSV file; - is standard input.")]
+Source = Annotated[
+    str, typer.Argument(help="A file of numbers or a CSV file; - is standard input.", metavar="FILE")
+]
 Columns = Annotated[
     list[str] | None, typer.Option("--column", help="The CSV column to release.", metavar="NAME")
 ]
@@ -62,7 +64,7 @@ Sensitivity = Annotated[
     typer.Option(
         "--sensitivity",
         help="Most one record moves all the numbers together, > 0; 1 for counts of records.",
-        parser=options.number("--sensitivity", above=0.0),
+        parser=options.number("--sensitivity", **options.SENSITIVITY),
         metavar="NUMBER",
     ),
 ]

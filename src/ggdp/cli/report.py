@@ -50,6 +50,8 @@ def _page_of(record: Path) -> bytes:
         return report_page(reports_of(found), record.name).encode()
     except json.JSONDecodeError as error:
         trouble = f"is not JSON: {error}"
+    except UnicodeDecodeError as error:
+        trouble = f"is not UTF-8 text: byte {error.start} is undecodable"
     except RecursionError:
         trouble = "cannot be reported: it is nested too deeply"
     except (ValueError, ArithmeticError) as error:

@@ -40,7 +40,7 @@ def simulate(
     most_gap: Annotated[
         float,
         _number(
-            "--most-gap", "Largest gap, as a part of the largest count, in (0, 1).", above=0.0, below=1.0
+            "--most-gap", "Largest gap, as a part of the largest count, in [1e-9, 1).", least=1e-9, below=1.0
         ),
     ] = 0.1,
     times: Annotated[

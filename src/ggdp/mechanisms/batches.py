@@ -248,17 +248,16 @@ class Sampling:
         """
         kind, _, rest = str(text).partition(":")
         if kind not in _KINDS:
-            forms = ", ".join(f"{name}:{'/'.join(wanted)}" for name, (_, wanted) in _KINDS.items())
-            raise ValueError(f"sampling must be one of {forms}, got {arguments.shown(text)}")
+            raise ValueError(
+                f"sampling must be one of {', '.join(_FORMS.values())}, got {arguments.shown(text)}"
+            )
         wanted, parts = _KINDS[kind][1], rest.split("/")
         try:
             numbers = [int(part) if part.strip().isdigit() else float(part) for part in parts]
         except ValueError:
             numbers = []
         if len(numbers) != len(wanted):
-            raise ValueError(
-                f"sampling must be {kind}:{'/'.join(wanted)} with numbers, got {arguments.shown(text)}"
-            )
+            raise ValueError(f"sampling must be {_FORMS[kind]} with numbers, got {arguments.shown(text)}")
         return cls(kind, tuple(numbers))
 
     @classmethod
@@ -314,3 +313,12 @@ _KINDS: dict[str, tuple[type[PoissonSampled] | type[Batched], tuple[str, ...]]] 
     "allocation": (RandomAllocation, ("times_used", "steps")),
     "shuffled": (Shuffled, ("steps",)),
 }
+_FORMS = {
+    "poisson": "poisson:RATE",
+    "truncated-poisson": "truncated-poisson:RATE/LARGEST/RECORDS",
+    "fixed-size": "fixed-size:SIZE/RECORDS",
+    "with-replacement": "with-replacement:SIZE/RECORDS",
+    "allocation": "allocation:USES/STEPS",
+    "shuffled": "shuffled:STEPS",
+}
+"""What `Sampling.parse` reads, for people."""

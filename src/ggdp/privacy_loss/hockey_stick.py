@@ -188,7 +188,8 @@ def _by_logarithms(
     log_p, ulps_p = _log_mixture(pair, z, pair.up)
     log_q, ulps_q = _log_mixture(pair, z, pair.down)
     p, ratio = np.exp(log_p), np.minimum(t + log_q - log_p, 0.0)
-    doubt = UNIT_ROUNDOFF * (ulps_p + ulps_q + 4.0 * (np.abs(t) + np.abs(log_p) + np.abs(log_q)))
+    farther = 4.0 * UNIT_ROUNDOFF * np.abs(t) + 4.0 * UNIT_ROUNDOFF * (np.abs(log_p) + np.abs(log_q))
+    doubt = UNIT_ROUNDOFF * (ulps_p + ulps_q) + farther
     value, error, slope = into
     scaled = p * np.exp(ratio)
     value[apart] = -p * np.expm1(ratio)

@@ -284,13 +284,13 @@ class _Cells:
     def prices(self, p: float) -> Array:
         """Slopes of the gain against (m/s)^p: between the edges, and in the quadratic part."""
         share = (self.edge / self.edge[-1]) ** p
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
             slopes = np.diff(self.gain) / np.diff(share)
-        prices = np.concatenate([[0.0], slopes])
-        if p > 2.0:
-            tiny = self.edge[0] * np.geomspace(1e-9, 1.0, 181)
-            near = 2.0 / p * self.quadratic * tiny**2 / (tiny / self.edge[-1]) ** p
-            prices = np.concatenate([prices, near])
+            prices = np.concatenate([[0.0], slopes])
+            if p > 2.0:
+                tiny = self.edge[0] * np.geomspace(1e-9, 1.0, 181)
+                near = 2.0 / p * self.quadratic * tiny**2 / (tiny / self.edge[-1]) ** p
+                prices = np.concatenate([prices, near])
         return np.asarray(prices[np.isfinite(prices)])
 
     def surplus(self, prices: Array, p: float) -> Array:
@@ -305,9 +305,8 @@ class _Cells:
             first = self.edge[0]
             at_zero = np.full(len(prices), first)
             if p > 2.0:
-                at_zero = np.minimum(
-                    (2.0 * self.quadratic * largest**p / (p * prices)) ** (1.0 / (p - 2.0)), first
-                )
+                steep = 2.0 * self.quadratic * largest**2 / (p * prices)
+                at_zero = np.minimum(largest * steep ** (1.0 / (p - 2.0)), first)
             near = self.quadratic * at_zero**2 - prices * (at_zero / largest) ** p
         return np.asarray(np.maximum(inside, np.maximum(near, 0.0)))
 

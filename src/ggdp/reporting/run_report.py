@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from ggdp.arguments import shown
 from ggdp.distributions import GeneralizedGaussian
 from ggdp.mechanisms import Adjacency
 from ggdp.reporting import figures
@@ -46,7 +47,7 @@ def reports_of(record: object) -> list[Report]:
         ValueError: It is no record of a known command, or a damaged one; the message names the field.
     """
     if not isinstance(record, dict) or "kind" not in record or "results" not in record:
-        held = ", ".join(sorted(map(str, record))[:8]) if isinstance(record, dict) else type(record).__name__
+        held = ", ".join(sorted(map(str, record))[:8]) if isinstance(record, dict) else shown(record)
         raise ValueError(f"a record must be a JSON object with kind and results, got {held or 'nothing'}")
     top = Fields(record)
     kind = top.text("kind")
@@ -256,7 +257,9 @@ def choice_report(result: Fields, top: Fields) -> Report:
     level = {"level": f"{top.real('level', above=0.0, most=1.0):g}"} if top.holds("level") else {}
     vector = {}
     if top.holds("dimension"):
-        words = f"{top.whole('dimension', least=1)} numbers, the sensitivity is in norm {top.value('norm')}"
+        endless = top.value("dimension") == "inf"
+        size = "any number of" if endless else f"{top.whole('dimension', least=1)}"
+        words = f"{size} numbers, the sensitivity is in norm {top.value('norm')}"
         vector = {"vector": words + (f", {top.text('noise')} noise" if top.holds("noise") else "")}
     steps = result.whole("steps", least=1)
     return Report(

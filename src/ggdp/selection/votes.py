@@ -14,6 +14,9 @@ from ggdp import arguments
 
 KINDS = (".npz", ".npy", ".csv")
 
+MOST_BYTES = 1 << 30
+"""1 GiB: a hundred million counts, and an end for what has none, as a link to /dev/zero."""
+
 
 @dataclass(frozen=True, eq=False)
 class Votes:
@@ -78,8 +81,12 @@ def read_labels(path: Path, num_queries: int) -> NDArray[np.int64]:
 def read_array(path: Path, name: str) -> NDArray[np.generic]:
     """One array of a file, by the file's ending; nothing in it is ever executed."""
     kind = path.suffix.lower()
-    arguments.one_of(f"the ending of {path}", kind, KINDS)
-    data = path.read_bytes()
+    if kind not in KINDS:
+        raise ValueError(f"{str(path)!r} must end in {', '.join(KINDS[:-1])} or {KINDS[-1]}")
+    with path.open("rb") as file:
+        data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise ValueError(f"{path} must hold at most {MOST_BYTES >> 20} MiB, got more")
     if kind == ".csv":
         return _from_csv(data, path)
     why = "it is damaged, or holds something else than numbers"
@@ -90,9 +97,12 @@ def read_array(path: Path, name: str) -> NDArray[np.generic]:
             return loaded
         with loaded:
             names = list(loaded)
-            if kind == ".npz" and (name in names or len(names) == 1):
+            if sum(part.file_size for part in loaded.zip.infolist()) > MOST_BYTES:
+                why = f"it holds more than {MOST_BYTES >> 20} MiB"
+            elif kind == ".npz" and (name in names or len(names) == 1):
                 return np.asarray(loaded[name if name in names else names[0]])
-            why = f"it holds {names}, and none is called {name!r}"
+            else:
+                why = f"it holds {names}, and none is called {name!r}"
     raise ValueError(f"{path} must be a NumPy {kind[1:]} file of one plain array: {why}")
 
 
@@ -112,6 +122,7 @@ def _from_csv(data: bytes, path: Path) -> NDArray[np.float64]:
         except ValueError:
             raise ValueError(
                 f"{path} must hold numbers only, got {','.join(row)[:60]!r} in line {line}"
+                + ("; leave out the header" if line == 1 else "")
             ) from None
         if len(numbers[-1]) != len(numbers[0]):
             raise ValueError(

@@ -192,7 +192,7 @@ class Checkpoint:
 
     def _read(self) -> tuple[dict[str, Any], bytes]:
         """The ledger, checked, and the checkpoint as it is."""
-        missing = [name for name in (_LEDGER, _CHECKPOINT) if not self._path(name).exists()]
+        missing = [name for name in (_LEDGER, _CHECKPOINT) if not self._path(name).is_file()]
         if missing:
             raise CheckpointError(
                 f"{self.folder} holds a run without its {missing[0]}, so that it cannot go on; start afresh "

@@ -42,8 +42,9 @@ Method = Annotated[
     str,
     typer.Option(
         "--method",
-        help="one-run (no assumption), independent-canaries (strongest, with an --audit-delta of some "
-        "percent) or repeated-runs (one canary each).",
+        help="How to attack: one-run (no assumption), independent-canaries (strongest, with an --audit-delta "
+        "of some percent) or repeated-runs (one canary each).",
+        metavar="NAME",
     ),
 ]
 Canaries = Annotated[

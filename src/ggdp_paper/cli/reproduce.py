@@ -26,13 +26,17 @@ def _backend(text: str) -> BackendName:
 
 
 Figures = Annotated[
-    list[str] | None, typer.Argument(help=f"all, or some of {', '.join(NAMES)}.", metavar="[FIGURE]...")
+    list[str] | None, typer.Argument(help=f"all, or some of {', '.join(NAMES)}.", metavar="FIGURE")
 ]
 Data = Annotated[
-    Path | None, typer.Option("--data", help="The folder of the published data (pate/, adult/, ...).")
+    Path | None,
+    typer.Option("--data", help="The folder of the published data (pate/, adult/, ...).", metavar="FOLDER"),
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="Small settings: minutes on two cores.")]
-Out = Annotated[Path, typer.Option("--out", help="The folder for index.html, records and pictures.")]
+Out = Annotated[
+    Path,
+    typer.Option("--out", help="The folder for index.html, records and pictures.", metavar="FOLDER"),
+]
 Backend = Annotated[
     BackendName,
     typer.Option(
@@ -54,7 +58,9 @@ Jobs = Annotated[
 Cluster = Annotated[
     str | None,
     typer.Option(
-        "--cluster", help="Address of a running Dask scheduler or Ray cluster; else one is started."
+        "--cluster",
+        help="Address of a running Dask scheduler or Ray cluster; else one is started.",
+        metavar="ADDRESS",
     ),
 ]
 

@@ -4,6 +4,7 @@
 import json as json_format
 import math
 import platform
+import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -41,8 +42,21 @@ def _count(option: str, help_text: str, **limits: int) -> Any:
     return typer.Option(option, help=help_text, parser=parser, metavar="WHOLE")
 
 
+def norm_of_gradients(text: str) -> float | str:
+    """A norm that a gradient of 32-bit numbers has."""
+    norm = options.norm(text)
+    if isinstance(norm, float) and 1e30 < norm < math.inf:
+        raise typer.BadParameter(f"--norm must be a number in [1, 1e+30], or inf, or matched, got {norm}")
+    return norm
+
+
 TaskName = Annotated[
-    str, typer.Option("--task", help="digits (needs no files), adult, imdb, cifar10 or svhn.")
+    str,
+    typer.Option(
+        "--task",
+        help="What is learned: digits (needs no files), adult, imdb, cifar10 or svhn.",
+        metavar="NAME",
+    ),
 ]
 TargetEpsilon = Annotated[
     float | None, _positive("--epsilon", "Budget: the noise is the least that keeps to it.")
@@ -64,8 +78,8 @@ Norm = Annotated[
     str | None,
     typer.Option(
         "--norm",
-        help="Clip gradients in this norm: p >= 1, inf, or matched; 2 if left out.",
-        parser=options.norm,
+        help="Clip gradients in this norm: p from 1 to 1e30, inf, or matched; 2 if left out.",
+        parser=norm_of_gradients,
         metavar="P",
     ),
 ]
@@ -129,16 +143,23 @@ Patience = Annotated[
     int | None, _count("--patience", "Stop after so many epochs without a better score.", most=MOST_STEPS)
 ]
 Data = Annotated[
-    Path | None, typer.Option("--data", help="Folder of the task's files as their authors publish them.")
+    Path | None,
+    typer.Option(
+        "--data", help="Folder of the task's files as their authors publish them.", metavar="FOLDER"
+    ),
 ]
 Synthetic = Annotated[bool, typer.Option("--synthetic", help="Small made-up data, for a smoke run.")]
 Vocabulary = Annotated[
     str,
     typer.Option(
-        "--vocabulary", help="For imdb, where its words are from: train (not private), unlabelled, or a file."
+        "--vocabulary",
+        help="For imdb, where its words are from: train (not private), unlabelled, or a file.",
+        metavar="NAME",
     ),
 ]
-Device = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:1, ...")]
+Device = Annotated[
+    str, typer.Option("--device", help="Where to train: cpu, cuda, cuda:1, ...", metavar="NAME")
+]
 CheckpointFolder = Annotated[
     Path | None,
     typer.Option(
@@ -292,7 +313,7 @@ def check_device(device: str) -> None:
         if torch.empty(1, device=device).add_(1.0).device.type != "meta":
             return
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
+        reason = textwrap.shorten(str(error).splitlines()[0], 200)
     raise ValueError(f"--device must be one that PyTorch can use, got {device!r}: {reason}")
 
 
@@ -333,7 +354,8 @@ def _run(run: "TaskRun", checkpoint: Path | None, resume: bool, *, quiet: bool) 
     with output.progress(steps, "epoch 1") as tell:
 
         def tell_row(row: "EpochRow") -> None:
-            line = f"epoch {row.epoch}: epsilon {row.epsilon:.4f}, accuracy {row.score:.4f}"
+            upper = output.rounded_up(row.epsilon, 5) if math.isfinite(row.epsilon) else "without a bound"
+            line = f"epoch {row.epoch}: epsilon {upper}, accuracy {row.score:.4f}"
             tell(line=line)
             tell(f"{row.steps} of {steps} steps", completed=row.steps)
 

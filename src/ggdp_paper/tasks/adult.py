@@ -103,7 +103,11 @@ def encoded(path: Path) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     columns, labels = [], []
     try:
         rows = list(csv.reader(io.StringIO(path.read_text("ascii"), newline=""), skipinitialspace=True))
-    except (csv.Error, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{str(path)!r} must hold rows of Adult, in ASCII, got byte {error.start} undecodable"
+        ) from None
+    except csv.Error as error:
         raise ValueError(f"{str(path)!r} must hold rows of Adult: {error}") from None
     for number, fields in enumerate(rows, start=1):
         if not fields or fields[0].startswith("|"):  # adult.test begins with a comment

@@ -24,6 +24,10 @@ SVHN = "http://ufldl.stanford.edu/housenumbers/"
 _PIXELS = 3 * 32 * 32
 
 
+class _Damaged(ValueError):
+    """What is wrong with a file, in words for people."""
+
+
 @dataclass(frozen=True, eq=False)
 class LabelledImages:
     """Bytes [N, 3, 32, 32], and a class from 0 to 9 for each image."""
@@ -61,7 +65,7 @@ def _pickled(path: Path) -> LabelledImages:
         batch = _PlainBatch(io.BytesIO(path.read_bytes()), encoding="bytes").load()
         pixels, labels = batch[b"data"].content(), np.array(batch[b"labels"], dtype=np.int64)
     except Exception as error:  # a damaged or hostile file fails anywhere
-        why = str(error) or "it is damaged"
+        why = error if isinstance(error, _Damaged) else "it is damaged"
         raise ValueError(
             f"{str(path)!r} must be a batch of CIFAR-10 with data and labels, arrays only: {why}"
         ) from None
@@ -80,7 +84,7 @@ class _PlainBatch(pickle._Unpickler):
             return _PickledArray if name == "_reconstruct" else _PickledName
         if (module, name) == ("_codecs", "encode"):  # how Python 3 writes bytes for Python 2
             return _latin1
-        raise ValueError(f"it holds an object of {module}.{name}")
+        raise _Damaged(f"it holds an object of {module}.{name}")
 
 
 class _PickledName:
@@ -106,16 +110,16 @@ class _PickledArray:
         """Images [N, 3, 32, 32]."""
         _, shape, dtype, is_fortran, data = self.state
         if dtype.written[0] not in ("u1", b"u1") or is_fortran or not isinstance(data, bytes):
-            raise ValueError("its data are not bytes, row by row")
+            raise _Damaged("its data are not bytes, row by row")
         pixels = np.frombuffer(data, dtype=np.uint8)
         if int(np.prod(shape)) != len(pixels):
-            raise ValueError(f"its data have {len(pixels)} bytes and the shape {shape}")
+            raise _Damaged(f"its data have {len(pixels)} bytes and the shape {shape}")
         return pixels.reshape(-1, 3, 32, 32).copy()  # what is read from bytes cannot be written
 
 
 def _latin1(text: str, encoding: str) -> bytes:
     if encoding not in ("latin1", b"latin1"):
-        raise ValueError(f"it holds text in {encoding!r}")
+        raise _Damaged(f"it holds text in {encoding!r}")
     return text.encode("latin1")
 
 
@@ -133,7 +137,7 @@ def _matlab(path: Path) -> LabelledImages:
         labels = found["y"].reshape(-1).astype(np.int64) % 10  # the file calls the digit zero 10
         pixels = np.ascontiguousarray(found["X"].transpose(3, 2, 0, 1))
     except Exception as error:  # a damaged file fails anywhere
-        why = str(error) or "it is damaged"
+        why = error if isinstance(error, _Damaged) else "it is damaged"
         raise ValueError(f"{str(path)!r} must be a MATLAB 5 file with the variables X and y: {why}") from None
     return _checked(path, pixels, labels)
 
@@ -150,7 +154,7 @@ def _matlab_arrays(content: bytes) -> Iterator[tuple[str, NDArray[Any]]]:
     """
     order = {b"IM": "<", b"MI": ">"}.get(content[126:128])
     if order is None:
-        raise ValueError("it has no MATLAB 5 header")
+        raise _Damaged("it has no MATLAB 5 header")
     for kind, data in _matlab_elements(content[128:], order):
         if kind == _COMPRESSED:
             unpacker = zlib.decompressobj()
@@ -176,7 +180,7 @@ def _matlab_elements(content: bytes, order: str) -> Iterator[tuple[int, bytes]]:
             kind, start = first, at + 8
             end = start + size + (-size % 8 if kind != _COMPRESSED else 0)
         if start + size > len(content):
-            raise ValueError("it ends too early")
+            raise _Damaged("it ends too early")
         yield kind, content[start : start + size]
         at = end
 

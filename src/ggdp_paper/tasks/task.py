@@ -145,8 +145,9 @@ def located(folder: Path, names: tuple[str, ...], *, published: str) -> Path:
         ValueError: None of them exists; the message names them and their place of publication.
     """
     for name in names:
-        if (folder / name).exists():
-            return folder / name
+        path = folder / name
+        if path.is_file() or path.is_dir():  # a device would be read without end
+            return path
     wanted = " or ".join(names)
     state = "has no such file" if folder.is_dir() else "is no folder" if folder.exists() else "does not exist"
     raise ValueError(f"expected {wanted} in {str(folder)!r}, which {state}; it is published at {published}")

@@ -231,6 +231,22 @@ def test_a_batch_that_would_run_code_is_refused(tmp_path):
         load_task("cifar10", data=tmp_path)
 
 
+@pytest.mark.parametrize(
+    "batch", [b"", b"\xa9", pickle.dumps(None), pickle.dumps({b"data": 3, b"labels": 4})]
+)
+def test_a_damaged_batch_is_told_in_plain_words(tmp_path, batch):
+    write_cifar(tmp_path, "py")
+    (tmp_path / "cifar-10-batches-py/test_batch").write_bytes(batch)
+    with pytest.raises(ValueError, match=r"test_batch' must be .*, arrays only: it is damaged$"):
+        load_task("cifar10", data=tmp_path)
+
+
+def test_a_device_in_the_place_of_a_file_is_not_read(tmp_path):
+    (tmp_path / "train_32x32.mat").symlink_to("/dev/zero")
+    with pytest.raises(ValueError, match=r"expected train_32x32\.mat in .*, which has no such file"):
+        load_task("svhn", data=tmp_path)
+
+
 class Forged:
     """Pickled as a call of this class with these arguments, and then of __setstate__."""
 
