@@ -86,7 +86,9 @@ class ChargedCost:
     charge: float
 
     def _charged(self, epsilon: float) -> float:
-        return self.charge * (1.0 + math.exp(min(epsilon, 700.0))) * (1.0 + 1e-12)
+        if epsilon > 700.0:
+            return math.inf if self.charge > 0.0 else 0.0
+        return self.charge * (1.0 + math.exp(epsilon)) * (1.0 + 1e-12)
 
     def epsilon(self, log_delta: float) -> Bounds:
         """Certified epsilon at log delta.

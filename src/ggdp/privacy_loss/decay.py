@@ -31,6 +31,7 @@ from ggdp.privacy_loss.quadrature import tail_ends
 from ggdp.privacy_loss.shift_pair import ShiftPair
 
 _CELLS_PER_PIECE = 240
+_MOST = 300.0  # log of the largest density that is told from an infinite one
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,8 @@ def decay(pair: ShiftPair, theta: float, log_phi: float) -> Decay:
     edges = _edges(pair, low, high)
     a, b = edges[:-1], edges[1:]
     # values far above 1 can only come from a wrong log_phi; capping them makes the bound useless, not wrong
-    density = np.exp(np.minimum(log_tilted(pair, edges, theta) - log_phi, 300.0))
+    log_density = np.minimum(log_tilted(pair, edges, theta) - log_phi, _MOST)
+    density = np.exp(log_density)
     tilted = _Range.of(density)
     base = _of_power(pair, edges, lambda z: -pair.beta * np.sign(z) * np.abs(z) ** (pair.beta - 1.0))
     up, up_variation = _pull(pair, edges, pair.up)
@@ -80,7 +82,9 @@ def decay(pair: ShiftPair, theta: float, log_phi: float) -> Decay:
     length = b - a
     growth = length * np.maximum(np.abs(steepness.low), np.abs(steepness.high))
     monotone = (steepness.low >= 0.0) | (steepness.high <= 0.0)
-    top = np.where(monotone, tilted.high, tilted.high * np.exp(np.minimum(0.5 * growth, 50.0)))
+    # a peak inside of a cell may be far above both of its ends, which may underflow
+    log_top = np.maximum(log_density[:-1], log_density[1:]) + np.where(monotone, 0.0, 0.5 * growth)
+    top = np.exp(np.minimum(log_top, _MOST))
     fall = np.where(monotone, length * np.minimum(np.abs(steepness.low), np.abs(steepness.high)), 0.0)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         travel = np.where(monotone, tilted.high - tilted.low, growth * top)
@@ -89,7 +93,8 @@ def decay(pair: ShiftPair, theta: float, log_phi: float) -> Decay:
         # mean over the cell of an exponential that falls at least that fast, over its largest value
         mean = np.where(fall > 1e-8, -np.expm1(-fall) / fall, 1.0)
         mass = np.minimum(top * length * mean, 1.0)
-    variation = np.where(np.isfinite(variation), variation, np.inf)
+        mass = np.where(log_top < _MOST, mass, 1.0)
+    variation = np.where(np.isfinite(variation) & (log_top < _MOST), variation, np.inf)
     # g/L' jumps at a kink for Laplace noise only, since only its L' does
     jump = np.zeros(len(a) - 1) if pair.beta != 1.0 else at_right[:-1] + at_left[1:]
     jump = np.where(np.isin(b[:-1], pair.kinks), jump, 0.0)

@@ -98,10 +98,10 @@ def _enclose_one(density: Density, edges: Edges) -> Enclosure:
     over = np.where(bend >= 0, np.where(wild, 0.0, gap), 0.0) + doubt
     under = np.where(bend < 0, gap, 0.5 * noise * length) + np.where(wild, math.inf, doubt)
     over, under = over + doubt_left + doubt_right, under + doubt_left + doubt_right
-    with np.errstate(over="ignore", under="ignore"):
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         chord = _chord_mass(left, right, length)
         mass_low = chord * np.exp(-under) * (1.0 - 32.0 * UNIT_ROUNDOFF)
-        mass_high = chord * np.exp(np.minimum(over, 700.0)) * (1.0 + 32.0 * UNIT_ROUNDOFF)
+        mass_high = np.where(over < _MOST, chord * np.exp(over) * (1.0 + 32.0 * UNIT_ROUNDOFF), np.inf)
     tail_low, tail_high = _tails(density, edges, left, right, slope, noise, bend)
     spare = 0.5 * density.outside_mass
     return Enclosure(
@@ -306,6 +306,7 @@ def _sum(parts: list[tuple[float, Enclosure]], length: Array) -> Enclosure:
     )
 
 
+_MOST = 700.0  # log of the largest ratio of a density in a cell to its chord that is told from infinity
 _BULK, _FAR = 45.0, 330.0  # how far log f is below its peak at the ends of the bulk and of the last cell
 _SCAN = 2001
 _FEWEST = 16  # fewest cells in a piece

@@ -472,7 +472,7 @@ def _rule_error(pair: _Pair, xi: Array, phi: Array, half_xi: Array, half_phi: Ar
         sag = (t1**2 + t2**2) * growth(np.zeros(1), np.zeros(1), np.zeros(1), np.zeros(1))
         sag = sag + 0.5 * k * (last_1 / np.sinh(xi - last_1)) ** 2
         sag = sag + 0.5 * k * (last_2 / np.cos(np.abs(phi) + last_2)) ** 2
-        error = 1.001 * np.exp(np.minimum(log_m + sag, 600.0)) * (t1 ** (2 * pair.nodes) + t2**4)
+        error = 1.001 * np.exp(log_m + sag) * (t1 ** (2 * pair.nodes) + t2**4)
         error /= (1.0 - t1**2) * (1.0 - t2**2)
         proved = (a_low > 0.0) & (b_low > 0.0) & (t1 < 0.7) & (t2 < 0.7) & np.isfinite(error)
     return np.where(proved, error, math.inf)
