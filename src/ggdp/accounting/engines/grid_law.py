@@ -28,6 +28,7 @@ class GridLaw:
     Attributes:
         raised: mass of losses below the grid, raised to its first point.
         moved: mean distance, in spacings, from a loss to the nearest grid point; at most a half.
+        furthest: largest distance, in spacings.
         excess_mass: the curve lies at most this much above the exact chords, or
         excess_factor: at most this share above them.
     """
@@ -41,6 +42,7 @@ class GridLaw:
     moved: float
     excess_mass: float
     excess_factor: float
+    furthest: float = 0.5
 
     @cached_property
     def loss(self) -> Array:

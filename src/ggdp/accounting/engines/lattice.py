@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from ggdp.accounting.bounds import ErrorLedger
 from ggdp.accounting.engines.curve import LogDelta
 from ggdp.accounting.engines.grid_law import GridLaw, discretize
+from ggdp.accounting.engines.spacing import aligned
 from ggdp.accounting.engines.tilt import Parts, Saddle, TiltPlan
 from ggdp.clock import CLOCK
 from ggdp.errors import CannotCertifyError
@@ -51,7 +52,6 @@ _USELESS = 300.0  # spacing at which a bound is off by a factor of e^300
 _COARSEST = 0.01  # first spacing tried, against the length over which delta falls by a factor e
 _SPARE = 3.0  # times what a grid took that a finer one may take more, point by point
 _FURTHER = 0.25  # of the finest spacing that is planned, where time is left
-_TRIED = 4000  # spacings of which the best for the atoms of several Laplace losses is taken
 _LEFT_OUT = 1e-30  # share of the mass beyond an epsilon that is not looked at
 _FACTORS = 8  # transforms multiplied before a logarithm is taken: each has some 1e-17 of noise at least
 
@@ -160,7 +160,7 @@ def build(parts: Parts, plan: TiltPlan, saddle: Saddle, tolerance: float) -> Lat
     while True:
         start = CLOCK.left
         try:
-            lattice = _on_grid(parts, spans, saddle, window, _aligned(parts, spacing))
+            lattice = _on_grid(parts, spans, saddle, window, aligned(laplace_atoms(parts), spacing))
         except CannotCertifyError:
             if best is None:
                 raise
@@ -179,21 +179,13 @@ def build(parts: Parts, plan: TiltPlan, saddle: Saddle, tolerance: float) -> Lat
         spacing = max(least, spacing * min(finer, 0.25))
 
 
-def _aligned(parts: Parts, spacing: float) -> float:
-    """A spacing, no coarser, at which the atoms of Laplace losses lie on the grid, or of several near it."""
-    laplace = [
+def laplace_atoms(parts: Parts) -> list[tuple[float, float]]:
+    """How far apart the two atoms of every Laplace loss are, and how often one occurs."""
+    return [
         (pair.supremum - pair.infimum, times * pair.rate)
         for pair, times in parts
         if pair.beta == 1.0 and math.isinf(pair.cut)
     ]
-    between, weight = np.array([one for one in laplace if one[0] > spacing]).reshape(-1, 2).T
-    if not len(between):
-        return spacing
-    if len(between) == 1:
-        return float(between[0]) / math.ceil(float(between[0]) / spacing)
-    tried = spacing * np.linspace(1.0, 0.9, _TRIED)
-    off = between[:, None] / tried % 1.0
-    return float(tried[np.argmin(weight @ (off * (1.0 - off)))])
 
 
 def _on_grid(
@@ -353,7 +345,7 @@ def _unrolled(
         infinite=unit * sum(times * law.infinite for law, times in laws),
         lifted=unit * sum(times * law.excess_mass for law, times in laws),
         excess=math.expm1(min(sum(times * law.excess_factor for law, times in laws), _LARGE)),
-        moved=min(count, 0.5 * total),
+        moved=min(count, sum(times * law.furthest for law, times in laws)),
         reach=(min(2.0 * count, total) + 1.0) * spacing * (1.0 + 1e-9),
         unlikely=unit * 2.0 * total * math.exp(log_unlikely),
         growth=theta + 12.0 / saddle.deviation,
