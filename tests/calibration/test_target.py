@@ -16,9 +16,9 @@ from ggdp import (
     account,
     epsilon,
 )
-from ggdp.accounting.engines.tilt import planned_epsilon
 from ggdp.accounting.steps import steps_of
 from ggdp.calibration import target
+from ggdp.calibration.rough import planned
 from ggdp.search import LogAxis
 
 
@@ -57,13 +57,13 @@ def test_where_delta_is_large_the_plan_lies_near_the_border_and_not_at_an_end(be
     def at(precision):
         return Composed(AdditiveNoise(GeneralizedGaussian(beta, 1.0 / precision)), times=3)
 
-    planned = target.planned_start(LogAxis(0.1, 50.0, 4e-7), at, aim)
-    certified = account(at(math.exp(planned.log_value))).delta(epsilon=0.1)
+    start = target.planned_start(LogAxis(0.1, 50.0, 4e-7), at, aim)
+    certified = account(at(math.exp(start.log_value))).delta(epsilon=0.1)
     assert 0.85 * delta <= certified.upper <= 1.1 * delta
 
 
-def test_where_a_record_is_hardly_ever_sampled_one_release_is_the_plan():
-    rare = PoissonSampled(AdditiveNoise(GeneralizedGaussian(4.0, 1.4)), 3e-5)
-    ((parts, *_), delta) = steps_of(Composed(rare, times=20)).pairs(), 1e-6
-    truth = epsilon(Composed(rare, times=20), delta=delta).estimate
-    assert planned_epsilon(parts, math.log(delta)) == pytest.approx(truth, rel=1e-3)
+@pytest.mark.parametrize(("beta", "scale", "rate", "times"), [(4.0, 1.4, 3e-5, 20), (1.5, 11.3, 1e-3, 33)])
+def test_plans_are_right_where_one_release_decides_and_where_all_do(beta, scale, rate, times):
+    seldom = Composed(PoissonSampled(AdditiveNoise(GeneralizedGaussian(beta, scale)), rate), times=times)
+    truth = epsilon(seldom, delta=1e-6).estimate
+    assert planned(steps_of(seldom).pairs()[0], math.log(1e-6)) == pytest.approx(truth, rel=0.01)

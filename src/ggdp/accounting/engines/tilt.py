@@ -13,7 +13,6 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ggdp.accounting.engines.curve import ClosedForm
 from ggdp.numerics import Array
 from ggdp.privacy_loss.dominating import Parts
 from ggdp.privacy_loss.shift_pair import ShiftPair
@@ -34,7 +33,6 @@ _UNIT_NODES, _UNIT_WEIGHTS = np.polynomial.legendre.leggauss(8)
 _DEEPEST = 780.0  # log(1/probability) beyond which nothing matters to a double
 _FURTHEST_LOSS = 10_000.0
 _MOST_TILT = 1e12
-_RARELY = 0.1  # expected number of samples of a record
 
 
 @dataclass(frozen=True)
@@ -265,12 +263,7 @@ def saddle_for_log_delta(plan: TiltPlan, log_delta: float) -> Saddle:
 
 
 def planned_epsilon(parts: Parts, log_delta: float) -> float:
-    """The epsilon at a delta by the saddle-point method: good to some percent, and cheap.
-
-    Where a record is hardly ever sampled, one release decides by itself, and the saddle lies far away.
-    """
-    if sum(times * pair.rate for pair, times in parts) <= _RARELY:
-        return max(ClosedForm(pair).start(log_delta - math.log(times)) for pair, times in parts)
+    """The epsilon at a delta by the saddle-point method: good to some percent, and cheap."""
     saddle = saddle_for_log_delta(TiltPlan.of(parts), log_delta)
     return saddle.epsilon + (saddle.log_delta - log_delta) / saddle.theta
 
