@@ -16,9 +16,9 @@ from ggdp import (
     account,
     epsilon,
 )
+from ggdp.accounting.engines.tilt import planned_epsilon
 from ggdp.accounting.steps import steps_of
 from ggdp.calibration import target
-from ggdp.calibration.rough import planned
 from ggdp.search import LogAxis
 
 
@@ -66,4 +66,4 @@ def test_where_delta_is_large_the_plan_lies_near_the_border_and_not_at_an_end(be
 def test_plans_are_right_where_one_release_decides_and_where_all_do(beta, scale, rate, times):
     seldom = Composed(PoissonSampled(AdditiveNoise(GeneralizedGaussian(beta, scale)), rate), times=times)
     truth = epsilon(seldom, delta=1e-6).estimate
-    assert planned(steps_of(seldom).pairs()[0], math.log(1e-6)) == pytest.approx(truth, rel=0.01)
+    assert planned_epsilon(steps_of(seldom).pairs()[0], math.log(1e-6)) == pytest.approx(truth, rel=0.01)

@@ -16,14 +16,13 @@ from ggdp.accounting import Bounds
 from ggdp.accounting.engines import contour, lattice
 from ggdp.accounting.engines.atoms import Enclosed, grid_above, origin_of, plan_of, span_of
 from ggdp.accounting.engines.cells import CellComposition
-from ggdp.accounting.engines.curve import ClosedForm, Curve, crossing
+from ggdp.accounting.engines.curve import Curve, crossing
 from ggdp.accounting.engines.moments import is_nearly_one
 from ggdp.accounting.engines.pairs import Engine
 from ggdp.accounting.engines.tilt import (
     Parts,
     Saddle,
     TiltPlan,
-    planned_epsilon,
     saddle_for_epsilon,
     saddle_for_log_delta,
 )
@@ -38,9 +37,6 @@ _COARSEST, _SHARE = 0.02, 0.01  # spacing of a sketch's lattice, over 1 + theta 
 _MOST_POINTS = 2**18
 _SENSELESS = 100.0  # of log delta, which is at most 0, and large where this matters
 _NEARLY_ONE = 1.0 - 1e-12
-_RARELY = 0.1  # expected number of samples of a record
-_FAR_BEYOND = 3.0
-_NO_TILT = 1e-6
 _FAR = 2.0**45  # spacings from zero, beyond which the places of a lattice are not whole numbers
 
 
@@ -59,19 +55,6 @@ def like_one_gaussian(parts: Parts, epsilon: float) -> float:
     mu = math.sqrt(squares)
     away = epsilon / mu
     return float(ndtr(0.5 * mu - away) - math.exp(epsilon + float(log_ndtr(-0.5 * mu - away))))
-
-
-def planned(parts: Parts, log_delta: float) -> float:
-    """About the epsilon at log delta: by the saddle-point method, unless one release decides by itself.
-
-    That is so where a record is hardly ever sampled and one release has an epsilon far beyond the standard
-    deviation of all losses together. The saddle lies far away then.
-    """
-    if sum(times * pair.rate for pair, times in parts) <= _RARELY:
-        alone = max(ClosedForm(pair).start(log_delta - math.log(times)) for pair, times in parts)
-        if alone > _FAR_BEYOND * math.sqrt(TiltPlan.of(parts).cumulants(_NO_TILT).curvature):
-            return alone
-    return planned_epsilon(parts, log_delta)
 
 
 def rough_delta(parts: Parts, epsilon: float) -> Bounds | None:

@@ -20,12 +20,12 @@ from ggdp.accounting import epsilon as epsilon_of
 from ggdp.accounting.engines.atoms import Enclosed
 from ggdp.accounting.engines.curve import MOST_EPSILON
 from ggdp.accounting.engines.pairs import PairComposition
+from ggdp.accounting.engines.tilt import planned_epsilon
 from ggdp.accounting.profile import checked_delta
 from ggdp.accounting.steps import CellStep, EnclosedStep, Steps, steps_of
 from ggdp.accounting.vectors.explicit_shifts import one_coordinate
 from ggdp.calibration.rough import (
     like_one_gaussian,
-    planned,
     rough_delta,
     rough_epsilon,
     sketched_delta,
@@ -152,7 +152,7 @@ class Target:
         if self._is_about_delta:
             excess = max(like_one_gaussian(parts, self.epsilon) for parts in plan.pairs())
             return _log_odds_ratio(excess, self.delta)
-        epsilons = [planned(parts, log_delta) for parts in plan.pairs()]
+        epsilons = [planned_epsilon(parts, log_delta) for parts in plan.pairs()]
         return _log_ratio(max(epsilons), self.epsilon)
 
     def estimated_excess(self, mechanism: Mechanism, *, only_cheap: bool = False) -> float:
@@ -188,7 +188,7 @@ class Target:
     def _rough_cost(self, steps: Steps, only_cheap: bool) -> Bounds:
         """Delta at the target's epsilon, or epsilon at its delta, of the worst direction."""
         log_delta, worst = math.log(self.delta), Bounds(0.0, 0.0, 0.0, "rough")
-        sized = [(planned(parts, log_delta), parts) for parts in steps.pairs()]
+        sized = [(planned_epsilon(parts, log_delta), parts) for parts in steps.pairs()]
         for plan, parts in sorted(sized, key=lambda one: -one[0]):
             if not self._is_about_delta and plan <= _CLEARLY_LESS * worst.estimate:
                 if only_cheap and not PairComposition(parts).costs_no_more(log_delta, worst.upper):
