@@ -21,6 +21,7 @@ from ggdp import (
     delta,
     epsilon,
 )
+from ggdp.accounting.engines import cells, grid_law
 from ggdp.accounting.engines.atoms import Enclosed
 from ggdp.accounting.engines.cells import CellComposition
 from ggdp.privacy_loss.cells import Atoms
@@ -377,3 +378,66 @@ def test_between_the_largest_losses_of_the_two_pairs_delta_is_estimated_by_the_u
     found = CellComposition([Enclosed(above, below, 1)], ()).delta(0.7)
     assert found.lower == 0.0
     assert found.estimate == pytest.approx(-0.5 * math.expm1(-0.3), rel=1e-9)
+
+
+def response_of(budget):
+    """Randomized response that is exactly (budget, 0)-private."""
+    kept = 1.0 / (1.0 + math.exp(-budget))
+    return OutcomeProbabilities((kept, 1.0 - kept), (1.0 - kept, kept))
+
+
+def delta_of_sums(losses, masses, at):
+    return float(np.sum(masses * np.maximum(-np.expm1(at - losses), 0.0)))
+
+
+@pytest.mark.parametrize("times", [10**6, 10**7])
+def test_very_many_tiny_losses_are_the_binomial_sum_and_not_the_largest_loss(times):
+    budget, at = 4e-4, 1.5e-3 * math.sqrt(times)
+    counts = np.arange(times // 2, times // 2 + int(8.0 * math.sqrt(times)))
+    masses = stats.binom.pmf(counts, times, 1.0 / (1.0 + math.exp(-budget)))
+    truth = delta_of_sums(budget * (2.0 * counts - times), masses, at)
+    found = delta(Composed(response_of(budget), times=times), epsilon=at)
+    assert found.lower <= truth * (1.0 + 1e-7)
+    assert found.upper >= truth * (1.0 - 1e-7)
+    assert found.width <= 3e-5 * found.upper
+
+
+def test_losses_with_a_common_divisor_are_added_up_without_moving_any():
+    kept = [stats.binom.pmf(np.arange(1001), 1000, 1.0 / (1.0 + math.exp(-one))) for one in (0.01, 0.013)]
+    places = 2.0 * np.arange(1001) - 1000.0
+    losses = np.add.outer(0.01 * places, 0.013 * places)
+    truth = delta_of_sums(losses, np.outer(*kept), 2.0)
+    found = delta(Composed([(response_of(0.01), 1000), (response_of(0.013), 1000)]), epsilon=2.0)
+    assert found.lower <= truth * (1.0 + 1e-9)
+    assert found.upper >= truth * (1.0 - 1e-9)
+    assert found.width <= 1e-7 * found.upper
+
+
+def test_twenty_kinds_of_response_are_a_sum_of_a_million_outcomes():
+    masses = np.ones(1)  # of the sums of losses, which are multiples of a tenth
+    for one in range(1, 21):
+        kept = 1.0 / (1.0 + math.exp(-0.1 * one))
+        masses = np.convolve(masses, [1.0 - kept, *[0.0] * (2 * one - 1), kept])
+    truth = delta_of_sums(0.1 * (np.arange(len(masses)) - 210.0), masses, 6.0)
+    found = delta(Composed([(response_of(0.1 * one), 1) for one in range(1, 21)]), epsilon=6.0)
+    assert found.lower <= truth * (1.0 + 1e-9)
+    assert found.upper >= truth * (1.0 - 1e-9)
+    assert found.width <= 1e-8 * found.upper
+
+
+def test_next_to_the_largest_loss_of_responses_and_laplace_noise_both_ends_are_known():
+    found = epsilon(Composed([(response_of(1.0), 2), (AdditiveNoise(Laplace(2.0)), 2)]), delta=1e-6)
+    assert found.upper < 3.0
+    assert found.width <= 1e-5
+
+
+def test_a_release_that_is_not_custom_is_put_on_a_grid_once_for_both_bounds(monkeypatch):
+    spacings = []
+
+    def counted(pair, spacing, *others):
+        spacings.append(spacing)
+        return grid_law.discretize(pair, spacing, *others)
+
+    monkeypatch.setattr(cells, "discretize", counted)
+    epsilon(Composed([(RESPONSE, 2), (KNOWN_GAUSSIAN, 2)]), delta=1e-6, adjacency=Adjacency.REMOVE)
+    assert len(spacings) == len(set(spacings)) > 0

@@ -3,6 +3,7 @@
 import math
 
 import mpmath
+import numpy as np
 import pytest
 
 from ggdp import (
@@ -76,6 +77,12 @@ def test_curve_falls_and_agrees_with_single_questions():
     assert curve[1].estimate == pytest.approx(delta(mechanism, epsilon=0.3).estimate, rel=1e-12)
     (there,) = privacy_curve(mechanism, deltas=[curve[1].estimate])
     assert there.estimate == pytest.approx(0.3, rel=1e-6)
+
+
+@pytest.mark.parametrize("points", [5.0, "12", [10**400], [None], [True], np.ones((2, 2))])
+def test_points_of_a_curve_that_are_no_numbers_are_refused_by_name(points):
+    with pytest.raises(ValueError, match="epsilons must"):
+        privacy_curve(STEP, epsilons=points)
 
 
 def test_delta_far_below_any_double_is_bounded_and_not_zero():

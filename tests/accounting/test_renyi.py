@@ -205,6 +205,16 @@ def test_last_steps_known_exactly_bring_renyi_divergences_nearer_to_the_truth(st
     assert math.log(exact.lower) <= log_delta < RenyiSteps(((gain, 1.0, times),)).log_delta(at)
 
 
+@pytest.mark.parametrize("norm", [2.0, "matched"])
+def test_a_vector_diverges_by_at_least_as_much_as_one_coordinate(norm):
+    noise = GeneralizedGaussian(1.5, 2.0)
+    vector = Composed(PoissonSampled(AdditiveNoise(noise, norm=norm, dimension=100), 0.1), times=3)
+    number = Composed(PoissonSampled(AdditiveNoise(noise), 0.1), times=3)
+    found, one = renyi_divergence(vector, 2.5), renyi_divergence(number, 2.5)
+    assert found.lower == pytest.approx(one.estimate, rel=1e-9)
+    assert one.lower <= found.upper
+
+
 def test_orders_one_and_infinity_are_the_mean_and_the_largest_loss():
     laplace, gaussian = AdditiveNoise(Laplace(2.0)), AdditiveNoise(Gaussian(std=2.0))
     assert renyi_divergence(laplace, math.inf).estimate == pytest.approx(0.5, rel=1e-12)

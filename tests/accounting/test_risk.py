@@ -28,6 +28,8 @@ from ggdp import (
     gdp_mu,
     trade_off,
 )
+from ggdp.accounting import gdp
+from ggdp.accounting import risk as risk_module
 from ggdp.privacy_loss.custom import LossCdf
 
 RATES = (1e-9, 1e-4, 0.01, 0.05, 0.3, 0.5, 0.9, 0.999)
@@ -346,3 +348,21 @@ def test_no_delta_is_asked_twice_and_a_drawn_curve_asks_less(monkeypatch):
         assert len(asked) == len(set(asked))
         counts.append(len(asked))
     assert counts[1] < counts[0]
+
+
+def test_mu_is_looked_for_in_the_time_that_the_first_questions_have_left(monkeypatch):
+    asked = []
+
+    def counted(delta, last, least_delta, seconds):
+        asked.append(seconds)
+        return gdp.gaussian_privacy(delta, last, least_delta, 0.0)
+
+    risk = Risk(account(TRAINING["one epoch"]))
+    monkeypatch.setattr(risk_module, "gaussian_privacy", counted)
+    monkeypatch.setattr(risk, "_first_took", 3.0)
+    hurried = risk.gdp()
+    monkeypatch.undo()
+    assert 0.5 <= asked[0] <= 1.0
+    full = risk.gdp()
+    assert hurried.mu.lower <= full.mu.lower * (1.0 + 1e-12)
+    assert full.mu.upper < hurried.mu.upper

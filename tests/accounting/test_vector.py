@@ -67,6 +67,24 @@ GRID = [
 ]
 
 
+@pytest.mark.parametrize("norm", [2.0, 3.0, math.inf])
+def test_the_largest_loss_of_laplace_vectors_is_that_of_an_equal_split(norm):
+    vector = AdditiveNoise(Laplace(2.0), norm=norm, dimension=9)
+    length = 0.5 * 9.0 ** (1.0 - 1.0 / norm)
+    up, down = math.log1p(0.1 * math.expm1(length)), -math.log1p(0.1 * math.expm1(-length))
+    for mechanism, adjacency, truth in (
+        (vector, Adjacency.ADD_REMOVE, length),
+        (vector, Adjacency.REPLACE, 2.0 * length),
+        (PoissonSampled(vector, 0.1), Adjacency.ADD_REMOVE, up),
+        (PoissonSampled(vector, 0.1), Adjacency.ADD, down),
+        (PoissonSampled(vector, 0.1), Adjacency.REPLACE, up + down),
+    ):
+        found = epsilon(mechanism, delta=0.0, adjacency=adjacency)
+        assert found.lower <= truth * (1.0 + 1e-14)
+        assert found.upper >= truth * (1.0 - 1e-14)
+        assert found.width <= 1e-11 * truth
+
+
 @pytest.mark.parametrize(("beta", "p", "dimension"), GRID)
 def test_certified_epsilon_is_never_below_that_of_an_explicit_split(beta, p, dimension):
     certified = epsilon(AdditiveNoise(noise(beta), norm=p, dimension=dimension), delta=DELTA)

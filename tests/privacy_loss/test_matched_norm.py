@@ -144,6 +144,13 @@ def test_infinitely_many_coordinates_cost_next_to_nothing_more_where_small_ones_
             assert left <= longer * (1 + 1e-9)
 
 
+@pytest.mark.parametrize(("norm", "stretch"), [(2.0, 1.0), (1.999, 1.0), (1.99, 1.3)])
+def test_a_norm_so_close_to_two_that_ratios_near_zero_are_not_covered_is_not_certified(norm, stretch):
+    found = verify_matched_norm(1.5, norm=norm, stretch=stretch)
+    assert not found.certified
+    assert found.smallest_ratio == 0.0
+
+
 def test_arguments_out_of_range_are_refused_by_name():
     with pytest.raises(ValueError, match="beta must be"):
         verify_matched_norm(2.0)

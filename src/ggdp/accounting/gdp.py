@@ -30,7 +30,6 @@ _REGRET_TOLERANCE = 1e-7
 _MU_QUESTIONS = 1500  # most values of delta that are computed, if they have about six digits,
 _MU_WIDE_QUESTIONS = 30  # and if they have fewer, when more values would not help
 _MU_FIRST = 17
-_MU_SECONDS = 5.0  # time after which no further delta is computed; the bounds are then wider
 _SHARP = 3e-6  # relative width of a delta that has about six digits
 _MOST_MU = 1e3
 _LEAST_MU = 1e-12
@@ -74,13 +73,14 @@ def of_shift(mu: float) -> GaussianPrivacy:
     return GaussianPrivacy(bounds, Bounds(0.0, 0.0, bounds.width, "closed form"), 0.0)
 
 
-def gaussian_privacy(delta: _Delta, last: float, least_delta: float) -> GaussianPrivacy:
+def gaussian_privacy(delta: _Delta, last: float, least_delta: float, seconds: float) -> GaussianPrivacy:
     """mu and regret from bounds of delta on a grid of epsilons in [0, last], refined where this matters.
 
+    After so many seconds of this thread's time no more is asked; the bounds are then wider.
     delta(last) <= least_delta is certified already. docs/risk.md, "Gaussian differential privacy", proves
     both bounds of mu and of the regret.
     """
-    grid = _Grid(delta, last, least_delta)
+    grid = _Grid(delta, last, least_delta, seconds)
     for _ in range(64):
         lower = grid.least_shift()
         tight = lower * (1.0 + _MU_TOLERANCE)
@@ -95,8 +95,8 @@ def gaussian_privacy(delta: _Delta, last: float, least_delta: float) -> Gaussian
 class _Grid:
     """Bounds of delta at increasing epsilons, from 0 to the last one that matters."""
 
-    def __init__(self, delta: _Delta, last: float, least_delta: float) -> None:
-        self._ask, self._least_delta, self._begun = delta, least_delta, time.thread_time()
+    def __init__(self, delta: _Delta, last: float, least_delta: float, seconds: float) -> None:
+        self._ask, self._least_delta, self._until = delta, least_delta, time.thread_time() + seconds
         if delta(0.0)[1] > 1.0 - _NEARLY_ONE:
             raise ValueError(
                 f"delta at epsilon = 0 must be below 1 - {_NEARLY_ONE:g} for mu to be found, and its upper "
@@ -182,7 +182,7 @@ class _Grid:
         return True
 
     def _is_late(self) -> bool:
-        return time.thread_time() - self._begun > _MU_SECONDS
+        return time.thread_time() > self._until
 
     def regret(self, shift: float) -> Bounds:
         """Bounds of the largest (delta_mu(epsilon) - delta(epsilon)) / (1 + e^epsilon), epsilon >= 0."""

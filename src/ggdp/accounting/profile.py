@@ -5,7 +5,7 @@ mechanism --steps--> releases --privacy_loss--> pairs, cells or Renyi bounds --e
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Literal, overload
 
@@ -117,9 +117,9 @@ class PrivacyProfile:
                 f"give epsilons or deltas, one of them, got epsilons={epsilons!r}, deltas={deltas!r}"
             )
         if epsilons is not None:
-            return _from_the_middle(epsilons, lambda epsilon: self.delta(epsilon=epsilon))
-        assert deltas is not None
-        return _from_the_middle(deltas, lambda delta: self.epsilon(delta=delta))
+            points = _numbers("epsilons", epsilons)
+            return _from_the_middle(points, lambda epsilon: self.delta(epsilon=epsilon))
+        return _from_the_middle(_numbers("deltas", deltas), lambda delta: self.epsilon(delta=delta))
 
     def largest_loss(self) -> tuple[float, float]:
         """Bounds on the largest privacy loss, which is epsilon at delta = 0; infinite where it has none."""
@@ -315,9 +315,14 @@ def privacy_curve(
     return account(mechanism, adjacency=adjacency).curve(epsilons=epsilons, deltas=deltas)
 
 
-def _from_the_middle(points: Sequence[float], ask: Callable[[float], Bounds]) -> list[Bounds]:
+def _numbers(name: str, values: object) -> list[float]:
+    arguments.instance(name, values, (Iterable,), hint="give a list of numbers")
+    assert isinstance(values, Iterable)
+    return [arguments.real(name, value) for value in values]
+
+
+def _from_the_middle(values: Sequence[float], ask: Callable[[float], Bounds]) -> list[Bounds]:
     """The answers at all points; the middle one is asked first, so that what it builds serves both sides."""
-    values = [float(point) for point in points]
     order = sorted(range(len(values)), key=values.__getitem__)
     middle = len(order) // 2
     answers = {index: ask(values[index]) for index in [*order[middle:], *order[:middle][::-1]]}

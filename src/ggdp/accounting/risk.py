@@ -25,6 +25,7 @@ proofs, and says what "neighbouring" and "positive" mean for each adjacency.
 """
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -49,6 +50,8 @@ _TOLERANCE = 5e-8  # relative width of a true positive rate that is narrow enoug
 _LEAST_RATE = 1e-18  # below this rate the width is compared with the least rate, and not with the rate itself
 _NEAR = 0.1  # distance of two neighbouring log a below which D is well known between them
 _MOST_QUESTIONS = 80  # computed values of D for one false positive rate
+_GDP_SECONDS = 3.5  # of a thread's time in which mu is looked for, less what the first questions took
+_LEAST_GDP_SECONDS = 0.7  # but no less
 
 
 @dataclass(frozen=True)
@@ -97,11 +100,13 @@ class Risk:
         self._forward, self._backward = profile, profile.exchanged()
         self._points = _ConvexPoints()
         self._known: dict[tuple[PrivacyProfile, float], Bounds] = {}
+        begun = time.thread_time()
         self._ask(0.0)
         largest = max(side.largest_loss()[1] for side in (self._forward, self._backward))
         if _LEAST_GAP < largest < _MOST_LOG:
             self._ask(largest)  # D has a corner where it becomes 0, or nearly so
             self._ask(-largest)
+        self._first_took = time.thread_time() - begun
 
     def trade_off(self, *, false_positive_rate: float) -> Bounds:
         """The smallest false negative rate of any attacker with this false positive rate.
@@ -231,7 +236,8 @@ class Risk:
                 f"least_delta must be a delta that some epsilon up to {_MOST_LOG:g} has, got "
                 f"{least_delta:g}; give a larger one, or more noise"
             )
-        return gaussian_privacy(self._delta, last, least_delta)
+        seconds = max(_GDP_SECONDS - self._first_took, _LEAST_GDP_SECONDS)
+        return gaussian_privacy(self._delta, last, least_delta, seconds)
 
     # --- what is known of D
 

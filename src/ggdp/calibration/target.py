@@ -20,11 +20,17 @@ from ggdp.accounting import epsilon as epsilon_of
 from ggdp.accounting.engines.atoms import Enclosed
 from ggdp.accounting.engines.curve import MOST_EPSILON
 from ggdp.accounting.engines.pairs import PairComposition
-from ggdp.accounting.engines.tilt import TiltPlan, planned_epsilon, saddle_for_epsilon
+from ggdp.accounting.engines.tilt import planned_epsilon
 from ggdp.accounting.profile import checked_delta
 from ggdp.accounting.steps import CellStep, EnclosedStep, Steps, steps_of
 from ggdp.accounting.vectors.explicit_shifts import one_coordinate
-from ggdp.calibration.rough import rough_delta, rough_epsilon, sketched_delta, sketched_epsilon
+from ggdp.calibration.rough import (
+    like_one_gaussian,
+    rough_delta,
+    rough_epsilon,
+    sketched_delta,
+    sketched_epsilon,
+)
 from ggdp.clock import CLOCK
 from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
 from ggdp.mechanisms import Adjacency, Batched, Composed, Mechanism, PoissonSampled, SphericalNoise
@@ -144,9 +150,8 @@ class Target:
         plan = one_coordinate(steps)  # a vector may have no known worst shift
         log_delta = math.log(self.delta)
         if self._is_about_delta:
-            saddles = [saddle_for_epsilon(TiltPlan.of(parts), self.epsilon) for parts in plan.pairs()]
-            excess = max(saddle.log_delta for saddle in saddles) - log_delta
-            return excess / (1.0 - self.delta)  # of the odds
+            excess = max(like_one_gaussian(parts, self.epsilon) for parts in plan.pairs())
+            return _log_odds_ratio(excess, self.delta)
         epsilons = [planned_epsilon(parts, log_delta) for parts in plan.pairs()]
         return _log_ratio(max(epsilons), self.epsilon)
 
@@ -183,8 +188,8 @@ class Target:
     def _rough_cost(self, steps: Steps, only_cheap: bool) -> Bounds:
         """Delta at the target's epsilon, or epsilon at its delta, of the worst direction."""
         log_delta, worst = math.log(self.delta), Bounds(0.0, 0.0, 0.0, "rough")
-        planned = [(planned_epsilon(parts, log_delta), parts) for parts in steps.pairs()]
-        for plan, parts in sorted(planned, key=lambda one: -one[0]):
+        sized = [(planned_epsilon(parts, log_delta), parts) for parts in steps.pairs()]
+        for plan, parts in sorted(sized, key=lambda one: -one[0]):
             if not self._is_about_delta and plan <= _CLEARLY_LESS * worst.estimate:
                 if only_cheap and not PairComposition(parts).costs_no_more(log_delta, worst.upper):
                     worst = replace(worst, upper=math.inf)
@@ -286,19 +291,40 @@ def solve(axis: Axis, at: At, target: Target, start: Start | None = None) -> Sol
 
     start = start or _start(axis, at, target)
     if start is not None:
-        start = estimated_start(axis, at, partial(target.estimated_excess, only_cheap=True), start) or start
+        with CLOCK.running(_SECONDS_MORE):
+            start = (
+                estimated_start(axis, at, partial(target.estimated_excess, only_cheap=True), start) or start
+            )
     place = None if start is None else axis.place(start.log_value - _SAFE)
     slope = 1.0 if start is None else start.slope
     found = border(axis, excess, start=place, slope=slope)
     if found.private is None or _is_far(axis, verdicts):  # none is private enough, or the time was too short
         is_patient = True
-        found = border(axis, excess, start=place if found.private is None else found.private, slope=slope)
+        begun, slope = _learnt(axis, verdicts, place, slope)
+        found = border(axis, excess, start=begun, slope=slope)
     sharp = found.lost is not None and verdicts[found.lost].at_least > 0.0
     if found.private is None:
         return Solution(None, verdicts[axis.least].epsilon, sharp, False)
     value = axis.value(found.private)
     achieved = target.achieved(at(value), verdicts[found.private])
     return Solution(value, achieved, sharp, found.lost is None)
+
+
+def _learnt(
+    axis: Axis, verdicts: dict[int, Verdict], place: int | None, slope: float
+) -> tuple[int | None, float]:
+    """Where to go on after a search that had too little time, and the slope there."""
+    seen = sorted((abs(one.at_most), at) for at, one in verdicts.items() if math.isfinite(one.at_most))
+    if not seen:
+        return place, slope
+    here = seen[0][1]
+    excess, log_value = verdicts[here].at_most, math.log(axis.value(here))
+    if len(seen) > 1:
+        other = seen[1][1]
+        steep = (verdicts[other].at_most - excess) / (math.log(axis.value(other)) - log_value)
+        slope = steep if steep > 0.0 else slope
+    root = min(max(axis.place(log_value - excess / slope), axis.least), axis.most)
+    return root, slope
 
 
 def _is_far(axis: Axis, verdicts: dict[int, Verdict]) -> bool:

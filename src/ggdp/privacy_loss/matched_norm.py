@@ -157,6 +157,7 @@ class ScoreLaw:
 
 
 _STRIP = 1.25  # ratio of the two ends of a strip
+_LEAST_RATIO = 1e-25  # from which on strips would be too many
 _FIRST_CELLS = 96
 _HALVINGS = 6
 _MARGIN = 1e-8  # relative, for rounding
@@ -199,16 +200,18 @@ class Cover:
 
     def strips(self) -> list[tuple[float, float]]:
         """The ratios that the argument near zero leaves, cut into intervals."""
-        first = self.smallest_ratio
+        first = max(self.smallest_ratio, _LEAST_RATIO)
         count = max(math.ceil(math.log(1.0 / first) / math.log(_STRIP)), 1)
         return list(pairwise(np.geomspace(first, 1.0, count + 1).tolist()))
 
     @cached_property
     def smallest_ratio(self) -> float:
-        """A ratio up to which the argument near zero covers every threshold."""
+        """A ratio up to which the argument near zero covers every threshold; 0 if there is none."""
         ratio = 1.0
         while not self._near_zero(ratio, self._last(ratio)):
             ratio *= 0.8
+            if ratio < _LEAST_RATIO:
+                return 0.0
         return ratio
 
     def _last(self, ratio: float) -> float:
@@ -455,4 +458,7 @@ def _verified(beta: float, norm: float, stretch: float) -> MatchedNormReport:
         if not strip.done:
             middle = 0.5 * (low + high)
             todo += [(low, middle), (middle, high)]
+    if cover.smallest_ratio == 0.0:
+        reason, rest = "ratios near zero are not covered in a norm so close to 2", (0.0, _LEAST_RATIO)
+        return MatchedNormReport(beta, norm, stretch, False, 0.0, strips, cells, rest, reason)
     return MatchedNormReport(beta, norm, stretch, True, cover.smallest_ratio, strips, cells)

@@ -41,6 +41,7 @@ _MOST_SUMS = 50_000  # sums that are listed
 _UNDERFLOW = 1e-300  # more than any mass that underflows
 _MOST_PLANNED = 4000  # atoms of a plan
 _FURTHEST_ORIGIN = 100.0  # largest |loss| that a grid has its origin at
+_FEW_ATOMS = 16  # up to which all atoms of a release are looked at for a grid
 
 
 @dataclass(frozen=True)
@@ -188,7 +189,8 @@ def grid_merged(atoms: Atoms, spacing: float, low: float, high: float, origin: f
     total = np.bincount(points - first, weights=mass)
     # all losses lie on the grid, so the lattice has nothing to subtract; the mean distance is 1e-300 and not
     # 0, since its logarithm is taken
-    return _law(total * (1.0 - 32.0 * UNIT_ROUNDOFF), first, 0.0, spacing, origin - offset * spacing, 1e-300)
+    lowered = origin - offset * spacing
+    return _law(total * (1.0 - 32.0 * UNIT_ROUNDOFF), first, 0.0, spacing, lowered, 1e-300, 0.0)
 
 
 def _merged(
@@ -247,7 +249,8 @@ def _on_grid(loss: Array, mass: Array, infinite: float, spacing: float, origin: 
     size = int(index.max()) + 2
     total = np.bincount(index, weights=down, minlength=size)
     total += np.bincount(index + 1, weights=mass - down, minlength=size)
-    moved = math.exp(spacing) * float(mass @ np.minimum(place - below, below + 1.0 - place)) + 1e-300
+    distance = np.minimum(place - below, below + 1.0 - place) + 4.0 * UNIT_ROUNDOFF * (1.0 + np.abs(place))
+    moved = math.exp(spacing) * float(mass @ distance) + 1e-300
     return _law(
         total * (1.0 + 32.0 * UNIT_ROUNDOFF),
         first,
@@ -255,16 +258,23 @@ def _on_grid(loss: Array, mass: Array, infinite: float, spacing: float, origin: 
         spacing,
         origin,
         min(moved * (1.0 + 1e-9), 0.5),
+        float(distance.max()),
     )
 
 
 def _nothing(spacing: float, origin: float, infinite: float) -> GridLaw:
     """A law with next to no mass at finite losses."""
-    return _law(np.full(1, 1e-320), 0, infinite, spacing, origin, 0.5)
+    return _law(np.full(1, 1e-320), 0, infinite, spacing, origin, 0.5, 0.5)
 
 
 def _law(
-    mass: NDArray[np.floating[Any]], first: int, infinite: float, spacing: float, origin: float, moved: float
+    mass: NDArray[np.floating[Any]],
+    first: int,
+    infinite: float,
+    spacing: float,
+    origin: float,
+    moved: float,
+    furthest: float,
 ) -> GridLaw:
     return GridLaw(
         origin=origin,
@@ -274,6 +284,7 @@ def _law(
         infinite=infinite,
         raised=0.0,
         moved=moved,
+        furthest=furthest,
         excess_mass=0.0,
         excess_factor=64.0 * UNIT_ROUNDOFF,
     )
@@ -344,16 +355,17 @@ def span_of(part: Enclosed, saddle: Saddle) -> tuple[float, float]:
     return low - slack, high + slack
 
 
-def aligned(custom: Sequence[Enclosed], known: Parts, spacing: float) -> float:
-    """A spacing, no larger, that divides the distance of the two extreme losses, if there is one release.
+def atoms_apart(custom: Sequence[Enclosed]) -> list[tuple[float, float]]:
+    """How far the atoms of every release lie from its largest loss, and how often each occurs.
 
-    These two losses often have much mass, and then lie on the grid.
+    Of a release with many atoms these are cells of something smooth: only its two extreme losses count.
     """
-    if len(custom) != 1 or known:
-        return spacing
-    loss = custom[0].above.loss
-    between = float(loss[-1] - loss[0])
-    return between / math.ceil(between / spacing) if between > spacing else spacing
+    apart: list[tuple[float, float]] = []
+    for part in custom:
+        loss, mass = part.above.loss, part.above.mass
+        chosen = slice(0, -1) if len(loss) <= _FEW_ATOMS else slice(0, 1)
+        apart += zip((loss[-1:] - loss[chosen]).tolist(), (part.times * mass[chosen]).tolist(), strict=True)
+    return apart
 
 
 def origin_of(part: Enclosed) -> float:

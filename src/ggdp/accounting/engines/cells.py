@@ -21,7 +21,7 @@ from ggdp.accounting.engines import lattice
 from ggdp.accounting.engines.atoms import (
     AtomCurve,
     Enclosed,
-    aligned,
+    atoms_apart,
     composed_atoms,
     grid_above,
     grid_below,
@@ -32,6 +32,7 @@ from ggdp.accounting.engines.atoms import (
 )
 from ggdp.accounting.engines.curve import MOST_EPSILON, Curve
 from ggdp.accounting.engines.grid_law import GridLaw, discretize
+from ggdp.accounting.engines.spacing import aligned
 from ggdp.accounting.engines.tilt import Saddle, TiltPlan, saddle_for_epsilon, saddle_for_log_delta
 from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
 from ggdp.numerics import UNIT_ROUNDOFF
@@ -285,15 +286,28 @@ class CellComposition:
         window = lattice.window_of(self._plan, saddle)
         widest = max(high - low for low, high in [*spans, *known])
         finest = max(1.5 * window / _MOST_POINTS, widest / _MOST_CELLS)
-        spacing = max(_FIRST_SPACING / (saddle.theta + 1.0), finest)
+        # a grid much coarser than one loss makes the losses of many releases look far larger than they are
+        one = saddle.deviation / math.sqrt(self._releases)
+        spacing = max(min(_FIRST_SPACING / (saddle.theta + 1.0), one), finest)
         few = self._releases <= max(_FEW_RELEASES, 2 * len(self._custom))
         lower, other = (grid_below, grid_merged) if few else (grid_merged, grid_below)
+        apart = atoms_apart(self._custom) + lattice.laplace_atoms(self._known)
         best, width, stalled = None, math.inf, 0
         while best is None or spacing >= finest:
-            step = aligned(self._custom, self._known, spacing)
-            below, above = (
-                self._lattice(spans, known, saddle, window, step, to_grid) for to_grid in (lower, grid_above)
-            )
+            step = aligned(apart, spacing)
+            laws = self._known_laws(known, saddle, step)
+            try:
+                below, above = (
+                    self._lattice(spans, laws, saddle, window, step, to_grid)
+                    for to_grid in (lower, grid_above)
+                )
+            except CannotCertifyError:  # a coarse grid makes very many small losses look too large
+                if best is not None:
+                    break
+                if spacing <= finest:
+                    raise
+                spacing = max(0.25 * spacing, finest)
+                continue
             found = _Sandwich(below, above, self._infinite)
             gap = found.log_gap(saddle.epsilon)
             stalled = 0 if gap < 0.7 * width or math.isinf(gap) else stalled + 1
@@ -304,30 +318,36 @@ class CellComposition:
             spacing *= 0.25
         if width <= _FAIR_WIDTH:
             return best
-        below = self._lattice(spans, known, saddle, window, step, other)
+        below = self._lattice(spans, laws, saddle, window, step, other)
         again = _Sandwich(below, found.above, self._infinite)
         return again if again.log_gap(saddle.epsilon) < width else best
+
+    def _known_laws(
+        self, spans: Sequence[tuple[float, float]], saddle: Saddle, spacing: float
+    ) -> list[tuple[GridLaw, int]]:
+        """The releases that are not custom, on a grid: the same law for both bounds."""
+        negligible = 1e-11 * math.exp(saddle.log_delta)
+        return [
+            (discretize(pair, spacing, *span, negligible / times), times)
+            for (pair, times), span in zip(self._known, spans, strict=True)
+        ]
 
     def _lattice(
         self,
         spans: Sequence[tuple[float, float]],
-        known: Sequence[tuple[float, float]],
+        known: Sequence[tuple[GridLaw, int]],
         saddle: Saddle,
         window: float,
         spacing: float,
         to_grid: Callable[[Atoms, float, float, float, float], GridLaw],
     ) -> lattice.Lattice:
-        """The lattice of the upper pairs if `to_grid` is `grid_above`, of the lower pairs otherwise."""
-        negligible = 1e-11 * math.exp(saddle.log_delta)
         laws: list[tuple[GridLaw, int]] = []
         for part, (low, high) in zip(self._custom, spans, strict=True):
             origin = origin_of(part)
             atoms = part.above if to_grid is grid_above else part.below
             laws.append((to_grid(atoms, spacing, low, high, origin), part.times))
-        for (pair, times), span in zip(self._known, known, strict=True):
-            laws.append((discretize(pair, spacing, *span, negligible / times), times))
         size = 1 << max(6, math.ceil(math.log2(1.5 * window / spacing)))
-        return lattice.compose(laws, saddle, size, spacing)
+        return lattice.compose([*laws, *known], saddle, size, spacing)
 
 
 def _usable(saddle: Saddle) -> bool:

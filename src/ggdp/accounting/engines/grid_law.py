@@ -36,7 +36,8 @@ class GridLaw:
         mass: the masses under P of the losses origin + (first + i) * spacing.
         infinite: the mass under P of infinite loss.
         raised: the mass of losses below the grid, which were raised to its first point.
-        moved: mean distance, in spacings, from a loss to the nearest grid point.
+        moved: mean distance, in spacings, from a loss to the nearest grid point; at most a half.
+        furthest: the largest such distance.
         excess_mass: by how much the curve may lie above the exact chords, in addition to
         excess_factor: the share of its value by which it may lie above them.
     """
@@ -50,6 +51,7 @@ class GridLaw:
     moved: float
     excess_mass: float
     excess_factor: float
+    furthest: float = 0.5
 
     @cached_property
     def loss(self) -> Array:

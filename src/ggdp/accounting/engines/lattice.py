@@ -40,6 +40,7 @@ from numpy.typing import NDArray
 from ggdp.accounting.bounds import ErrorLedger
 from ggdp.accounting.engines.curve import LogDelta
 from ggdp.accounting.engines.grid_law import GridLaw, discretize
+from ggdp.accounting.engines.spacing import aligned
 from ggdp.accounting.engines.tilt import Parts, Saddle, TiltPlan
 from ggdp.clock import CLOCK
 from ggdp.errors import CannotCertifyError
@@ -55,7 +56,6 @@ _USELESS_SPACING = 300.0  # at which a bound would be off by a factor of e^300
 _FIRST_SPACING = 0.01  # times the length over which delta falls by a factor e
 _SLOWDOWN = 3.0  # how many times longer per point a finer grid may take than the one before
 _FINEST = 0.25  # finest spacing that is used where time is left, over the finest one planned
-_SPACINGS_TRIED = 4000  # to bring the losses of several Laplace noises close to the grid
 _IGNORED_SHARE = 1e-30  # share of the mass beyond an epsilon that is bounded and not summed
 _MOST_FACTORS = 8  # transforms multiplied before a logarithm is taken; each has at least 1e-17 of noise
 
@@ -192,7 +192,7 @@ def build(parts: Parts, plan: TiltPlan, saddle: Saddle, tolerance: float) -> Lat
     while True:
         start = CLOCK.left
         try:
-            lattice = _on_grid(parts, spans, saddle, window, _aligned(parts, spacing))
+            lattice = _on_grid(parts, spans, saddle, window, aligned(laplace_atoms(parts), spacing))
         except CannotCertifyError:
             if best is None:
                 raise
@@ -211,25 +211,13 @@ def build(parts: Parts, plan: TiltPlan, saddle: Saddle, tolerance: float) -> Lat
         spacing = max(least, spacing * min(finer, 0.25))
 
 
-def _aligned(parts: Parts, spacing: float) -> float:
-    """A spacing, no larger than the one given, with the extreme losses of Laplace noise on or near the grid.
-
-    A Laplace loss takes its largest and its smallest value with positive probability. If there is one kind of
-    Laplace noise, both lie on the grid.
-    """
-    laplace = [
+def laplace_atoms(parts: Parts) -> list[tuple[float, float]]:
+    """How far apart the two atoms of every Laplace loss are, and how often one occurs."""
+    return [
         (pair.supremum - pair.infimum, times * pair.rate)
         for pair, times in parts
         if pair.beta == 1.0 and math.isinf(pair.cut)
     ]
-    between, weight = np.array([one for one in laplace if one[0] > spacing]).reshape(-1, 2).T
-    if not len(between):
-        return spacing
-    if len(between) == 1:
-        return float(between[0]) / math.ceil(float(between[0]) / spacing)
-    tried = spacing * np.linspace(1.0, 0.9, _SPACINGS_TRIED)
-    off = between[:, None] / tried % 1.0
-    return float(tried[np.argmin(weight @ (off * (1.0 - off)))])
 
 
 def _on_grid(
@@ -396,7 +384,7 @@ def _unrolled(
         infinite=unit * sum(times * law.infinite for law, times in laws),
         lifted=unit * sum(times * law.excess_mass for law, times in laws),
         excess=math.expm1(min(sum(times * law.excess_factor for law, times in laws), _MOST_EXPONENT)),
-        moved=min(count, 0.5 * total),
+        moved=min(count, sum(times * law.furthest for law, times in laws)),
         reach=(min(2.0 * count, total) + 1.0) * spacing * (1.0 + 1e-9),
         unlikely=unit * 2.0 * total * math.exp(log_unlikely),
         growth=theta + 12.0 / saddle.deviation,

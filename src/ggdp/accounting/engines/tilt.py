@@ -17,6 +17,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from ggdp.accounting.engines.curve import ClosedForm
 from ggdp.numerics import Array
 from ggdp.privacy_loss.dominating import Parts
 from ggdp.privacy_loss.shift_pair import ShiftPair
@@ -37,6 +38,9 @@ _UNIT_NODES, _UNIT_WEIGHTS = np.polynomial.legendre.leggauss(8)
 _LOG_LEAST_PROB = 780.0  # log(1/p) of a probability p that is far below the smallest double
 _FURTHEST_LOSS = 10_000.0
 _MOST_TILT = 1e12
+_RARELY = 0.1  # expected number of samples of a record
+_FEW_KINDS = 4  # of release, up to which each is looked at alone
+_FAR_BEYOND = 3.0
 
 
 @dataclass(frozen=True)
@@ -340,8 +344,19 @@ def saddle_for_log_delta(plan: TiltPlan, log_delta: float) -> Saddle:
 
 
 def planned_epsilon(parts: Parts, log_delta: float) -> float:
-    """A rough epsilon at a delta by the saddle-point method: cheap, and wrong by some percent."""
-    saddle = saddle_for_log_delta(TiltPlan.of(parts), log_delta)
+    """A rough epsilon at a delta by the saddle-point method: cheap, and wrong by some percent.
+
+    Where a record is hardly ever sampled, one release may decide by itself: it has an epsilon far beyond
+    the standard deviation of all losses together, larger ones counted as that epsilon. Then the saddle lies
+    far away, and the epsilon of this release is taken.
+    """
+    plan = TiltPlan.of(parts)
+    if len(parts) <= _FEW_KINDS and sum(times * pair.rate for pair, times in parts) <= _RARELY:
+        alone = max(ClosedForm(pair).start(log_delta - math.log(times)) for pair, times in parts)
+        others = np.exp(plan.log_mass + plan.log_times) @ np.minimum(np.abs(plan.loss), alone) ** 2
+        if alone > _FAR_BEYOND * math.sqrt(others):
+            return alone
+    saddle = saddle_for_log_delta(plan, log_delta)
     return saddle.epsilon + (saddle.log_delta - log_delta) / saddle.theta
 
 

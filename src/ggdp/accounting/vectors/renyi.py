@@ -34,6 +34,7 @@ import numpy as np
 from ggdp import arguments
 from ggdp.accounting.bounds import Bounds
 from ggdp.accounting.steps import NoiseStep, Steps, Vote, steps_of
+from ggdp.accounting.vectors.explicit_shifts import one_coordinate
 from ggdp.mechanisms import AdditiveNoise, Adjacency, Mechanism
 from ggdp.numerics import Array
 from ggdp.privacy_loss.dominating import Sizes, worst_shift
@@ -60,8 +61,9 @@ def renyi_divergence(
     Guarantees:
         lower <= truth <= upper. For numbers and known worst shifts, sampled or not, at every order and for
         every adjacency, the two differ by about 1e-10 relative; where that cannot be certified (gains
-        beyond some 1e4, or below 1e-20), and for other vectors, `upper` is a bound and `lower` zero. At
-        order 1 `upper` is the divergence of order 1 + 2^-20, which is no smaller, and `lower` zero.
+        beyond some 1e4, or below 1e-20), `upper` is a bound and `lower` zero. For other vectors `upper` is
+        a bound and `lower` what a shift of one coordinate has. At order 1 `upper` is the divergence of
+        order 1 + 2^-20, which is no smaller, and `lower` zero.
 
     Raises:
         ValueError: the order is out of range or too large to be computed, the loss has no largest value
@@ -118,7 +120,9 @@ def _gain_bounds(step: NoiseStep, direction: Adjacency, order: float) -> tuple[f
     """Gain of one release of a step at one order, from below and from above."""
     worst = step.worst_shift
     if worst is None:
-        return 0.0, _tabled(step, direction, order)
+        above = _tabled(step, direction, order)
+        (one,) = one_coordinate(Steps((step,), (), (direction,))).noisy
+        return min(_gain_bounds(one, direction, order)[0], above), above
     if step.rate == 1.0:
         exact = float(_unsampled(step, worst.sizes, np.array([order]))[0])
         return exact, exact

@@ -39,7 +39,7 @@ from ggdp.accounting.vectors.explicit_shifts import (
 )
 from ggdp.accounting.vectors.renyi import worst_step
 from ggdp.accounting.vectors.renyi_conversion import RenyiSteps
-from ggdp.accounting.vectors.sum_norm import largest_l1_loss, stretched
+from ggdp.accounting.vectors.sum_norm import largest_l1_loss, reaches_largest_loss, stretched
 from ggdp.clock import CLOCK
 from ggdp.errors import CannotCertifyError, EpsilonTooLargeError
 from ggdp.privacy_loss.dominating import Parts
@@ -244,6 +244,8 @@ class VectorCost:
 
     def largest_loss(self) -> tuple[float, float]:
         """Bounds on the largest loss."""
+        if reaches_largest_loss(self._steps):
+            return self._largest_loss * (1.0 - 4e-12), self._largest_loss
         lower = self._explicit.largest_loss()[0]
         return min(lower, self._largest_loss), self._largest_loss
 

@@ -2,6 +2,7 @@
 """Bounds by the l_1 norm of a shift: a shift of one coordinate, and the largest loss of Laplace noise."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ggdp.accounting.steps import NoiseStep, Steps
@@ -45,23 +46,47 @@ def largest_l1_loss(steps: Steps) -> float:
     for step in steps.noisy:
         if step.noise.noise.beta != 1.0:
             return math.inf
-        total += step.times * _largest_laplace_loss(step, Adjacency.REPLACE in steps.directions)
+        total += step.times * _largest_laplace_loss(step, steps.directions)
     return total * (1.0 + 1e-12)
 
 
-def _largest_laplace_loss(step: NoiseStep, replaced: bool) -> float:
-    """The largest loss of one release whose density ratios are within [e^-length, e^length]."""
-    noise, rate = step.noise, step.rate
+def reaches_largest_loss(steps: Steps) -> bool:
+    """Whether some shift of every Laplace release has the loss of `largest_l1_loss`, to within 1e-12.
+
+    Equal splits have the largest l_1 norm. Where no number of the output lies between the two centres all
+    losses are largest, which has a positive probability. With sampling, replacing by a shift that is known
+    may cost less.
+    """
+    for step in steps.noisy:
+        noise = step.noise
+        if noise.noise.beta != 1.0 or step.seen is not None:
+            return False
+        if step.rate < 1.0 and (
+            (Adjacency.REPLACE in steps.directions and noise.shift is not None) or _length(noise) > _MOST_LOSS
+        ):
+            return False
+    return True
+
+
+def _length(noise: AdditiveNoise) -> float:
+    """The l_1 norm of the longest shift, over the scale."""
     unit = noise.sensitivity / noise.noise.scale
     if noise.shift is not None:
-        length = unit * math.fsum(abs(value) * count for value, count in noise.shift)
-    else:
-        length = float(unit * float(noise.dimension) ** (1.0 - 1.0 / noise.p))
+        return unit * math.fsum(abs(value) * count for value, count in noise.shift)
+    return float(unit * float(noise.dimension) ** (1.0 - 1.0 / noise.p))
+
+
+def _largest_laplace_loss(step: NoiseStep, directions: Sequence[Adjacency]) -> float:
+    """Of one release whose density ratios to that without the record are within e^+-length."""
+    rate, length = step.rate, _length(step.noise)
     if rate == 1.0:
         return length
+    replaced = Adjacency.REPLACE in directions
     if length > _MOST_LOSS:
         return 2.0 * length if replaced else length
     removed, change = math.log1p(rate * math.expm1(length)), rate * math.expm1(-length)
     # of a rate next to 1 the change is next to -1 and has lost the digits that 1 - rate has
     added = -math.log1p(change) if change > -0.5 else -math.log((1.0 - rate) + rate * math.exp(-length))
-    return removed + added if replaced else removed
+    if replaced:
+        return removed + added
+    return added if step.seen is None and Adjacency.REMOVE not in directions else removed
