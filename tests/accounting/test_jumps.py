@@ -13,7 +13,7 @@ from ggdp import AdditiveNoise, Adjacency, Composed, GeneralizedGaussian, Poisso
 from ggdp.accounting import account, delta, epsilon
 from ggdp.accounting.engines import contour, jumps, rare
 from ggdp.accounting.engines.curve import crossing
-from ggdp.accounting.engines.jump_plan import Split, chernoff
+from ggdp.accounting.engines.jump_plan import Split, chernoff, planned_epsilon
 from ggdp.accounting.engines.polynomial import Polynomial
 from ggdp.accounting.engines.tilt import TiltPlan, saddle_for_epsilon
 from ggdp.errors import CannotCertifyError
@@ -425,3 +425,9 @@ def test_a_rare_event_is_cut_surely_beyond_what_its_bound_needs():
     mechanism = _composed(23.144181018666284, 187.40047925203476, 1.854605137201928e-07, 207)
     found = epsilon(mechanism, delta=1.0257528583989476e-83, adjacency=Adjacency.REMOVE)
     assert 0.0 < found.upper - found.lower <= 1e-5 * found.upper
+
+
+def test_tilts_beyond_what_doubles_hold_are_left_out_of_a_plan():
+    """Three releases at beta = 32, of losses up to 1e300: exponents overflowed, with a warning."""
+    parts = ((ShiftPair(32.0, 1.25, 0.0, 1.0), 3),)
+    assert 0.0 < planned_epsilon(parts, TiltPlan.of(parts), math.log(0.9), 1.0) < math.inf

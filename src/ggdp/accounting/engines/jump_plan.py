@@ -36,6 +36,7 @@ _MOST_TURNS, _FURTHEST = 16, 2.0  # steps of a search for epsilon, and how far o
 _CLOSE = 0.02  # to an epsilon that is planned, in its logarithm
 _COARSE, _FINE = 1.0, 0.25  # distance of the tilts that are tried, in their logarithms
 _TILTS_NEAR, _TURNS_NEAR = 7, 3  # between the neighbours of the best, so many times
+_SENSELESS = 1e100  # an exponent that no line has
 _UNDERFLOW = 1e-300  # no less than what underflows in a sum of products of numbers up to 1
 
 
@@ -116,10 +117,10 @@ class Split:
         turns = np.arange(most + 1)
         shares = np.maximum(1.0 - turns[:-1] / times[:, None], 0.0) / turns[1:]
         shares = np.cumprod(np.concatenate([np.ones((len(times), 1)), shares], axis=1), axis=1)
-        with np.errstate(under="ignore"):
-            found = product(shares * np.exp(log_each - log_mean)[..., None] ** turns)
         whole = (log_bulks @ self.plan.times)[..., None]
-        return np.asarray(whole + log_mean * turns + np.log(found + _UNDERFLOW))
+        with np.errstate(under="ignore", invalid="ignore"):  # a tilt may be beyond what doubles hold
+            found = product(shares * np.exp(log_each - log_mean)[..., None] ** turns)
+            return np.asarray(whole + log_mean * turns + np.log(found + _UNDERFLOW))
 
     def _logs(self, log_tilts: Array) -> tuple[Array, Array]:
         """log phi of all bulks and of all jumps at some tilts."""
@@ -163,9 +164,10 @@ class Split:
         middle = min(max(int(np.argmin(exponents)), 1), _TILTS_NEAR - 2)
         down, here, up = exponents[middle - 1 : middle + 2]
         # at its lowest point the second derivative by log theta is theta^2 times that by theta
-        bend = max(float(up - 2.0 * here + down) / (near[1] - near[0]) ** 2, 0.1)
-        if not math.isfinite(here + bend):
+        if not abs(here) < _SENSELESS:
             raise CannotCertifyError("so many jumps cannot be planned")
+        bend = max(float(min(up - here, _SENSELESS) + min(down - here, _SENSELESS)), 0.0)
+        bend = max(bend / (near[1] - near[0]) ** 2, 0.1)
         theta, lowest = math.exp(near[middle]), float(here)
         bend /= theta**2
         log_delta = lowest - 0.5 * math.log(2.0 * math.pi * bend)
