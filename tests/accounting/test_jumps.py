@@ -431,3 +431,9 @@ def test_tilts_beyond_what_doubles_hold_are_left_out_of_a_plan():
     """Three releases at beta = 32, of losses up to 1e300: exponents overflowed, with a warning."""
     parts = ((ShiftPair(32.0, 1.25, 0.0, 1.0), 3),)
     assert 0.0 < planned_epsilon(parts, TiltPlan.of(parts), math.log(0.9), 1e-6) < math.inf
+
+
+def test_an_engine_that_finds_an_epsilon_below_zero_ends_in_an_answer():
+    """delta is the distance of the two laws, to a few digits: the next guess had no logarithm."""
+    found = epsilon(_composed(3.0, 1.4 / math.sqrt(2.0), 3e-7, 20), delta=1e-6)
+    assert found.upper <= 1e-9

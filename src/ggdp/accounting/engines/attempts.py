@@ -298,7 +298,7 @@ def _reached(
     curve_at: Callable[[float], Curve], guess: float, log_delta: float, resolution: float = 0.0
 ) -> Solved:
     """epsilon by a curve drawn at a guess, or closer to epsilon where that one does not reach it."""
-    low, high, point = -math.inf, math.inf, math.log(guess)
+    low, high, point = -math.inf, math.inf, math.log(max(guess, LEAST_EPSILON))
     for _ in range(_MOST_TURNS):
         guess = math.exp(point)
         curve = curve_at(guess)
