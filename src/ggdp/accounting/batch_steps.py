@@ -44,12 +44,14 @@ class Batches:
         custom: the others of these.
         below: several choices of steps that cost no more; None if `noisy` and `custom` cost exactly as much.
         charge: as in `Steps`.
+        also: the same batches by other steps, whose bounds hold too.
     """
 
     noisy: tuple[NoiseStep, ...] = ()
     custom: tuple[EnclosedStep, ...] = ()
     below: tuple[Choice, ...] | None = None
     charge: float = 0.0
+    also: "Batches | None" = None
 
 
 def exactly(step: NoiseStep | CellStep) -> Batches:

@@ -6,6 +6,7 @@
 | fixed size, without replacement | exact | two ends |
 | fixed size, with replacement | exact, for numbers and Gaussian noise | refused |
 | Poisson cut at a largest size | exact up to what is charged | the same |
+| the same, by a random choice | two ends; exact up to what is charged if cuts are very rare | the same |
 | random allocation | exact for one use, two ends for several | refused |
 | shuffled | two ends | two ends |
 
@@ -33,6 +34,8 @@ from ggdp.accounting.batch_steps import (
     single_pair,
 )
 from ggdp.accounting.steps import CellStep, NoiseStep, Steps, steps_of
+from ggdp.accounting.truncated import Chances, randomly_truncated
+from ggdp.errors import NoDominatingPairError
 from ggdp.mechanisms import (
     AdditiveNoise,
     Adjacency,
@@ -41,18 +44,28 @@ from ggdp.mechanisms import (
     FixedSizeSampled,
     PoissonSampled,
     RandomAllocation,
+    RandomlyTruncatedPoisson,
     Shuffled,
     TruncatedPoisson,
 )
 from ggdp.numerics import UNIT_ROUNDOFF
+from ggdp.privacy_loss.custom import Replaceable
 
 _SHARES = (1.0, 1.6, 2.5)  # thresholds tried by `CountStep`, as shares of log(steps)
+_RARELY = 1e-40  # probability that a batch is cut below which a charge changes nothing
 _MOST_TERMS = 20_000  # terms of a binomial tail that are added up
 
 
 def with_batches(plain: Steps, batched: list[tuple[Batched, int]], adjacency: Adjacency) -> Steps:
     """The steps of a composition: `plain`, and those of its parts with batches."""
     found = [_batches(step, times, adjacency) for step, times in batched]
+    whole = _together(plain, found)
+    if all(one.also is None for one in found):
+        return whole
+    return replace(whole, also=_together(plain, [one.also or one for one in found]))
+
+
+def _together(plain: Steps, found: list[Batches]) -> Steps:
     above = replace(
         plain,
         noisy=plain.noisy + tuple(step for one in found for step in one.noisy),
@@ -86,11 +99,39 @@ def _batches(step: Batched, times: int, adjacency: Adjacency) -> Batches:
 
 @_batches.register
 def _(step: TruncatedPoisson, times: int, adjacency: Adjacency) -> Batches:
-    plain = steps_of(Composed(PoissonSampled(step.mechanism, step.rate), times=times), adjacency)
     records = step.population + (adjacency is not Adjacency.REPLACE)
-    return Batches(
-        plain.noisy, plain.custom, None, times * binomial_tail(records, step.rate, step.largest_batch)
+    return _charged(step, records, times, adjacency)
+
+
+def _charged(
+    step: TruncatedPoisson | RandomlyTruncatedPoisson, records: int, times: int, adjacency: Adjacency
+) -> Batches:
+    """Poisson samples, with a charge for the batches of a number of records that are cut."""
+    plain = steps_of(Composed(PoissonSampled(step.mechanism, step.rate), times=times), adjacency)
+    charge = times * binomial_tail(records, step.rate, step.largest_batch)
+    return Batches(plain.noisy, plain.custom, None, charge)
+
+
+@_batches.register
+def _(step: RandomlyTruncatedPoisson, times: int, adjacency: Adjacency) -> Batches:
+    if step.rate == 1.0 and step.largest_batch < step.population:
+        every = FixedSizeSampled(step.mechanism, step.largest_batch, step.population)
+        return _batches(every, times, adjacency)
+    charged = _charged(step, step.population, times, adjacency)
+    release = step.mechanism
+    replaceable = (
+        release.shift is None if isinstance(release, AdditiveNoise) else isinstance(release, Replaceable)
     )
+    if charged.charge <= _RARELY or not replaceable:  # how far two records are apart must be known
+        return charged
+    chances = Chances.of(step)
+    if chances is None:
+        return charged
+    try:
+        uncut = charged.noisy[0] if charged.noisy else cast(CellStep, charged.custom[0])
+        return replace(randomly_truncated(step, uncut, adjacency, chances), also=charged)
+    except NoDominatingPairError:
+        return charged
 
 
 def binomial_tail(count: int, rate: float, most: int) -> float:
