@@ -31,6 +31,7 @@ _CELL_EDGES = 20_000  # edges of the cells of noise
 _MASS_ERROR = 2e-13  # relative error of the probability of a tail of the noise
 _NEGLIGIBLE = 1e-18  # probability of large losses that need no place on a lattice
 LOG_LEAST_PROB = 150.0  # noise is followed up to points that it exceeds with probability e^-150
+LARGEST_LOSS = 600.0  # losses beyond have exponentials that overflow, and become infinite
 
 Choice = tuple[tuple[NoiseStep, ...], tuple[EnclosedStep, ...]]
 
@@ -106,7 +107,8 @@ class EitherWayStep:
 def atoms_above(pair: ShiftPair) -> Atoms:
     """The loss of a discrete pair that dominates a sampled one, at losses of at least 0."""
     scale = math.log1p(pair.rate) / 64.0
-    top = min(pair.supremum, float(pair.loss(np.array(pair.up + LOG_LEAST_PROB ** (1.0 / pair.beta)))))
+    reached = float(pair.loss(np.array(pair.up + LOG_LEAST_PROB ** (1.0 / pair.beta))))
+    top = min(pair.supremum, reached, LARGEST_LOSS)
     count = math.asinh(top / scale) / _FINENESS
     loss = scale * np.sinh(np.arange(math.ceil(count)) * _FINENESS)
     return curve_of(pair, np.append(loss[loss < top], top)).above()

@@ -21,6 +21,7 @@ from functools import lru_cache
 import numpy as np
 
 from ggdp.accounting.batch_steps import (
+    LARGEST_LOSS,
     LOG_LEAST_PROB,
     Batches,
     Choice,
@@ -44,7 +45,6 @@ from ggdp.privacy_loss.shift_pair import ShiftPair
 _MOST_TERMS = 2_000_000  # terms of a binomial law
 _LEAST_TERM = 1e-290  # of these, over the largest one; smaller terms are bounded together
 _FINENESS = 0.001  # distance of the losses at which a curve is evaluated, over their distance from 0
-_LARGEST_LOSS = 600.0  # losses beyond have exponentials that overflow, and become infinite
 _HALF_CELLS = 8_000  # intervals that one half of the noise is cut into by `CutQueryStep`
 _MOST_CELLS = 100_000  # of the intervals, about
 _PLACE_ERROR = 1e-11  # relative error of masses of intervals, as their ends are rounded
@@ -260,8 +260,8 @@ def _pair_above(pair: ShiftPair) -> Atoms:
 def _pair_curve(pair: ShiftPair) -> Curve:
     reach = LOG_LEAST_PROB ** (1.0 / pair.beta)
     ends = pair.loss(np.array([pair.down - reach, pair.up + reach]))
-    most = min(pair.supremum, float(ends[1]), _LARGEST_LOSS)
-    least = max(pair.infimum, float(ends[0]), -_LARGEST_LOSS)
+    most = min(pair.supremum, float(ends[1]), LARGEST_LOSS)
+    least = max(pair.infimum, float(ends[0]), -LARGEST_LOSS)
     scale = math.log1p(pair.rate) / 64.0
     count = math.ceil(math.asinh(max(most, -least) / scale) / _FINENESS)
     half = scale * np.sinh(np.arange(1, count) * _FINENESS)

@@ -34,7 +34,9 @@ def whole_cost(steps: Steps) -> Cost:
         cost = BetweenCost(cost, _costs_below(steps))
     if steps.charge > 0.0:
         cost = ChargedCost(cost, steps.charge)
-    return cost if steps.also is None else DoublyBoundCost(whole_cost(steps.also), cost)
+    if steps.also is None:
+        return cost
+    return DoublyBoundCost(ChargedCost(whole_cost(replace(steps.also, charge=0.0)), steps.also.charge), cost)
 
 
 def _costs_below(steps: Steps) -> list[Cost]:
@@ -89,7 +91,7 @@ def _joined(above: Bounds, lower: float) -> Bounds:
 class DoublyBoundCost:
     """The cost of a mechanism that is bounded in two ways; if `first` is narrow, `second` is not asked."""
 
-    first: Cost
+    first: "ChargedCost"
     second: Cost
 
     def epsilon(self, log_delta: float) -> Bounds:
@@ -107,7 +109,7 @@ class DoublyBoundCost:
 
     def delta(self, epsilon: float) -> Bounds:
         """Certified delta at epsilon."""
-        found = self.first.delta(epsilon)
+        found = self.first.delta_here(epsilon)
         if found.width <= _NARROW * found.upper:
             return found
         return Bounds.intersection(found, self.second.delta(epsilon))
@@ -156,11 +158,17 @@ class ChargedCost:
 
     def delta(self, epsilon: float) -> Bounds:
         """Certified delta at epsilon."""
+        found = self.delta_here(epsilon)
+        if self._charged(epsilon) > 0.5 * found.upper:
+            where, least = self._balance
+            if where <= epsilon and least < found.upper:
+                return Bounds.clipped(found.lower, found.estimate, least, found.method, found.ledger)
+        return found
+
+    def delta_here(self, epsilon: float) -> Bounds:
+        """Certified delta at epsilon by the steps' delta at this very epsilon, which takes less time."""
         found, charged = self.steps.delta(epsilon), self._charged(epsilon)
         lower, upper = max(found.lower - charged, 0.0), min(found.upper + charged, 1.0)
-        if charged > found.upper:
-            where, least = self._balance
-            upper = min(upper, least) if where <= epsilon else upper
         return Bounds.clipped(lower, found.estimate, upper, found.method, found.ledger)
 
     @cached_property
