@@ -72,7 +72,8 @@ def laws(rate, largest, data, direction):
 
     if direction is Adjacency.REPLACE:
         for other in (-1.0, 0.0, 1.0):
-            yield sums(data), sums([other, *data[1:]])
+            pair = sums(data), sums([other, *data[1:]])
+            yield from (pair, pair[::-1])
     else:
         pair = sums(data), sums(data[1:])
         yield pair if direction is Adjacency.REMOVE else pair[::-1]
@@ -89,6 +90,23 @@ def test_no_data_set_costs_more(noise, direction):
             for pair in laws(rate, largest, data, Adjacency(direction)):
                 for truth, bounds in zip(deltas_of(noise, *pair), found, strict=True):
                     assert truth <= bounds.upper + 1e-5
+
+
+@pytest.mark.parametrize("direction", ["remove", "add", "replace"])
+def test_no_data_set_costs_more_at_any_order(direction):
+    """Orders below 1 too, which composition needs and delta at an epsilon of at least 0 does not show."""
+    noise, direction = Gaussian(std=1.1), Adjacency(direction)
+    for rate, largest, records in SAMPLINGS:
+        mechanism = RandomlyTruncatedPoisson(AdditiveNoise(noise), rate, largest, records)
+        (step,) = steps_of(mechanism, direction).custom
+        above = step.enclosed(direction).above
+        data = [1.0] + [-1.0] * (records - 1)
+        for sums, others in laws(rate, largest, data, direction):
+            with_record, without = mixture(noise, sums), mixture(noise, others)
+            for order in (0.1, 0.3, 0.6, 0.8, 0.95, 1.1, 3.0):
+                truth = np.maximum(with_record - order * without, 0.0).sum() * (GRID[1] - GRID[0])
+                bound = above.mass @ np.maximum(1.0 - order * np.exp(-above.loss), 0.0) + above.infinite
+                assert truth <= bound + 1e-9
 
 
 @pytest.mark.parametrize("direction", ["remove", "add", "replace"])
@@ -126,8 +144,9 @@ def test_one_query_costs_as_much_as_the_lower_end(noise, direction):
         assert found.lower <= found.upper
 
 
-def closed_form(rate, largest, records, std, at):
-    """Delta of the pair of docs/batches.md when the record is removed, at 30 digits."""
+def closed_forms(rate, largest, records, std, at):
+    """What the two pairs of docs/batches.md add to delta when the record is removed, at 30 digits; and the
+    probability of the first one."""
     with mpmath.workdps(30):
         q = mpmath.mpf(rate)
 
@@ -136,24 +155,28 @@ def closed_form(rate, largest, records, std, at):
 
         full = mpmath.fsum(drawn(k, records - 1) for k in range(largest, records))
         joins = mpmath.fsum(drawn(k, records - 1) * q * largest / (k + 1) for k in range(largest, records))
-        total = mpmath.mpf(0)
+        found = []
         for share, chance, shift in ((1 - full, q, 1), (full, joins / full, 2)):
             # the sampled pair's loss exceeds `at` beyond the place where 1 - chance + chance e^l = e^at
             log_odds = mpmath.log((mpmath.exp(at) - 1 + chance) / chance)
             place = log_odds * std**2 / shift + mpmath.mpf(shift) / 2
             beyond, moved = mpmath.ncdf(-place / std), mpmath.ncdf(-(place - shift) / std)
-            total += share * ((1 - chance) * beyond + chance * moved - mpmath.exp(at) * beyond)
-        return float(total)
+            delta = (1 - chance) * beyond + chance * moved - mpmath.exp(at) * beyond
+            found.append(float(share * delta))
+        return *found, float(1 - full)
 
 
 @pytest.mark.parametrize(("rate", "largest", "records"), [*SAMPLINGS, (0.05, 60, 300), (0.2, 4, 40)])
 @pytest.mark.parametrize("std", [0.5, 3.0])
 def test_the_upper_end_is_the_mixture_of_the_two_pairs(rate, largest, records, std):
     mechanism = RandomlyTruncatedPoisson(AdditiveNoise(Gaussian(std)), rate, largest, records)
-    profile = account(mechanism, adjacency=Adjacency.REMOVE)
+    removed, replaced = (account(mechanism, adjacency=Adjacency(kind)) for kind in ("remove", "replace"))
+    poisson = account(PoissonSampled(mechanism.mechanism, rate), adjacency=Adjacency.REPLACE)
     for at in (0.01, 0.3, 1.0, 3.0):
-        truth, found = closed_form(rate, largest, records, std, at), profile.delta(epsilon=at)
-        assert truth * (1.0 - 1e-12) <= found.upper <= truth * (1.0 + 1e-4) + 1e-16
+        uncut, cut, share = closed_forms(rate, largest, records, std, at)
+        truths = uncut + cut, share * poisson.delta(epsilon=at).estimate + cut
+        for truth, profile, close in zip(truths, (removed, replaced), (1e-4, 5e-3), strict=True):
+            assert truth * (1.0 - 1e-11) <= profile.delta(epsilon=at).upper <= truth * (1.0 + close) + 1e-16
 
 
 @pytest.mark.parametrize("adjacency", ["add-remove", "replace"])
@@ -230,6 +253,7 @@ def test_the_law_of_a_count_is_certified():
     low, high = far.least(10_500)
     assert low == pytest.approx(3.59912405e-07, rel=1e-8)
     assert high == pytest.approx(low, rel=1e-9)
+    assert 0.0 < far.least(10**6)[1] < 1e-250  # beyond all terms
     assert Binomial.of(10**12, 0.5) is None
 
 
