@@ -273,6 +273,14 @@ def test_a_release_whose_replacement_is_not_known_is_charged_for_cuts(release):
     assert found == other
 
 
+def test_a_record_that_hardly_ever_takes_part_is_charged_for_cuts():
+    """Below 1e-7 of the batches the accountant covers no pair that could be a lower end."""
+    rarely = RandomlyTruncatedPoisson(AdditiveNoise(Gaussian(std=1.0)), 1e-3, 10, 10**9)
+    steps = steps_of(rarely)
+    assert (steps.custom, steps.below, steps.charge) == ((), (), 1.0)
+    assert account(rarely).delta(epsilon=1.0).lower == 0.0
+
+
 def test_an_epsilon_that_is_too_large_has_a_least_value_of_the_mechanism_itself():
     """What bounds a cost from above says nothing about how small it is."""
     cut = RandomlyTruncatedPoisson(AdditiveNoise(Gaussian(std=0.3)), 0.5, 2, 4)

@@ -24,7 +24,6 @@ from ggdp.accounting.batch_steps import (
     LARGEST_LOSS,
     LOG_LEAST_PROB,
     Batches,
-    Choice,
     EitherWayStep,
     choice,
     interval_masses,
@@ -149,7 +148,11 @@ class Chances:
 
     @staticmethod
     def of(step: RandomlyTruncatedPoisson) -> "Chances | None":
-        """The chances for a rate below 1; None if there are too many sizes of a batch to add up."""
+        """The chances for a rate below 1.
+
+        None if there are too many sizes of a batch to add up, or if a record takes part more rarely than the
+        accountant covers.
+        """
         others = Binomial.of(step.population - 1, step.rate)
         every = Binomial.of(step.population, step.rate)
         if others is None or every is None:
@@ -161,13 +164,11 @@ class Chances:
         # E[q B / (K + 1) | K >= B] is at most q B / (B + 1)
         joins = min(in_cut[1] / cut[0] if cut[0] > 0.0 else math.inf, rate * most / (most + 1.0))
         slack = 16.0 * UNIT_ROUNDOFF
-        return Chances(
-            uncut[1],
-            cut[1],
-            max(joins * (1.0 + slack), RATE.least),  # the accountant covers no smaller rate
-            (rate * uncut[0] + in_cut[0]) * (1.0 - slack),
-            others,
-        )
+        takes_part = (rate * uncut[0] + in_cut[0]) * (1.0 - slack)
+        if takes_part < RATE.least:
+            return None
+        joins = max(joins * (1.0 + slack), RATE.least)  # a larger one costs no less
+        return Chances(uncut[1], cut[1], joins, takes_part, others)
 
 
 def randomly_truncated(
@@ -190,9 +191,8 @@ def randomly_truncated(
         if isinstance(one, NoiseStep):
             single_pair(one, Adjacency.REMOVE)
     above = CutStep(uncut, EitherWayStep(cut) if replaced else cut, chances.uncut, chances.cut)
-    below: list[Choice] = []
-    if chances.takes_part >= RATE.least:  # no other record moves the value
-        below.append(choice(_at_rate(step, min(chances.takes_part, step.rate), uncut.times, adjacency)))
+    rate = min(chances.takes_part, step.rate)
+    below = [choice(_at_rate(step, rate, uncut.times, adjacency))]  # no other record moves the value
     if isinstance(uncut, NoiseStep) and len(chances.others.term) <= _MOST_VALUES:
         unit = single_pair(uncut, Adjacency.REMOVE)
         for seen in (Adjacency.REMOVE, Adjacency.ADD) if replaced else (None,):
