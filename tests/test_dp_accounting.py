@@ -165,6 +165,27 @@ def test_both_relations_of_randomized_response_compose_with_noise():
     )
 
 
+def test_a_full_batch_costs_less_than_google_answers_and_empty_ones_cost_nothing():
+    """Google expects 17.904330 of these two, by a pair for full batches that costs more than the true one."""
+    accountant = GGAccountant()
+    accountant.compose(dp_event.TruncatedSubsampledGaussianDpEvent(4, 0.5, 2, 1.0), 3)
+    accountant.compose(dp_event.TruncatedSubsampledGaussianDpEvent(3, 0.5, 2, 1.0), 2)
+    found = accountant.epsilon_bounds(1e-6)
+    assert 9.5 < found.lower < 16.45 < found.upper < 16.46 < 17.904330
+    for sizes in ((0, 0.5, 2), (4, 0.5, 0), (4, 0.0, 2)):
+        accountant.compose(dp_event.TruncatedSubsampledGaussianDpEvent(*sizes, 1.0))
+    assert accountant.get_epsilon(1e-6) == found.upper
+    accountant.compose(dp_event.TruncatedSubsampledGaussianDpEvent(4, 0.5, 2, 0.03))
+    assert accountant.get_epsilon(1e-6) == math.inf
+
+
+def test_empty_records_in_place_of_others_are_not_taken_for_records_that_are_added():
+    """A full batch then keeps its size, which costs more; any choice of what is left out is covered."""
+    often_cut = dp_event.TruncatedSubsampledGaussianDpEvent(4, 0.5, 2, 1.0)
+    special = GGAccountant(NeighboringRelation.REPLACE_SPECIAL).compose(often_cut)
+    assert special.get_epsilon(1e-6) == math.inf
+
+
 @pytest.mark.parametrize("delta", [1e-7, 0.3, 0.5, 0.50001, 0.75, 0.9])
 def test_every_delta_is_answered_and_answers_undo_each_other(delta):
     """Gaussian noise of deviation 1/4 has delta = Phi(2 - e/4) - exp(e) Phi(-2 - e/4) at epsilon e."""

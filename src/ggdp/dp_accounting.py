@@ -28,7 +28,7 @@ from ggdp.accounting.formats.dp_events import (
 from ggdp.accounting.profile import account
 from ggdp.accounting.steps import steps_of as resolved_steps
 from ggdp.errors import RefusedEventError
-from ggdp.mechanisms import AdditiveNoise, Adjacency, Composed, PoissonSampled
+from ggdp.mechanisms import AdditiveNoise, Adjacency, Batched, Composed, PoissonSampled
 from ggdp.mechanisms.composed import Step
 from ggdp.privacy_loss.classical import PrivacyGuarantee
 from ggdp.privacy_loss.dominating import MOST_TIMES, NOISE_MULTIPLIER
@@ -103,10 +103,12 @@ class GGAccountant(PrivacyAccountant):  # type: ignore[misc]
         return checked
 
     def _with_enough_noise(self, step: Step) -> Step:
-        released = step.mechanism if isinstance(step, PoissonSampled) else step
+        released = step.mechanism if isinstance(step, (PoissonSampled, Batched)) else step
         if not isinstance(released, AdditiveNoise):
             return step
         ratio = released.sensitivity / released.noise.scale
+        if isinstance(step, Batched):  # a record that joins a full batch moves it twice as far
+            return step if 2.0 * ratio * NOISE_MULTIPLIER.least * math.sqrt(2.0) <= 1.0 else NOT_PRIVATE
         if ratio * NOISE_MULTIPLIER.least * math.sqrt(2.0) <= 1.0:
             return step
         doubled = self._adjacency is Adjacency.REPLACE and released.shift is None

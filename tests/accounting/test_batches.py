@@ -327,3 +327,15 @@ def test_a_sampling_is_what_its_text_says(sampling):
 def test_a_text_that_names_no_sampling_is_refused(text):
     with pytest.raises(ValueError, match="must be"):
         Sampling.parse(text)
+
+
+def test_a_replacement_with_little_noise_has_a_delta_and_an_epsilon_or_a_refusal():
+    """Losses above 709 had exponentials that overflowed: an OverflowError at 0.05, bounds of nan at 0.08."""
+    less, more = (
+        account(FixedSizeSampled(AdditiveNoise(Gaussian(std)), 2, 5), adjacency=Adjacency.REPLACE)
+        for std in (0.05, 0.08)
+    )
+    assert less.delta(epsilon=1.0).upper == pytest.approx(0.4, abs=1e-9)
+    assert 424.0 < more.epsilon(delta=1e-6).lower < more.epsilon(delta=1e-6).upper < 426.0
+    with pytest.raises(EpsilonTooLargeError, match="at least 98"):
+        less.epsilon(delta=1e-6)

@@ -19,6 +19,7 @@ from ggdp import (
     GeneralizedGaussian,
     Laplace,
     PoissonSampled,
+    RandomlyTruncatedPoisson,
     TruncatedPoisson,
     delta,
 )
@@ -40,6 +41,10 @@ EVENTS = [
     (google.PoissonSampledDpEvent(0.1, google.GaussianDpEvent(1.5)), PoissonSampled(GAUSSIAN, 0.1)),
     (google.PoissonSampledDpEvent(0.2, google.LaplaceDpEvent(3.0)), PoissonSampled(LAPLACE, 0.2)),
     (google.SelfComposedDpEvent(google.LaplaceDpEvent(3.0), 7), Composed(LAPLACE, times=7)),
+    (
+        google.TruncatedSubsampledGaussianDpEvent(100, 0.1, 40, 1.5),
+        RandomlyTruncatedPoisson(GAUSSIAN, 0.1, largest_batch=40, population=100),
+    ),
     (
         google.ComposedDpEvent(
             [
@@ -113,8 +118,8 @@ ONE_WAY = [
         FixedSizeSampled(AdditiveNoise(Laplace(scale=2.0)), 10, 100, replacement=True),
     ),
     (
-        google.TruncatedSubsampledGaussianDpEvent(1000, 0.01, 60, 2.0),
-        TruncatedPoisson(AdditiveNoise(Gaussian(std=2.0)), 0.01, largest_batch=60, population=1000),
+        google.TruncatedSubsampledGaussianDpEvent(1000, 0.01, 60, 5000.0),
+        TruncatedPoisson(AdditiveNoise(Gaussian(std=5000.0), shift=(1,)), 0.01, 60, population=1000),
     ),
 ]
 

@@ -145,6 +145,8 @@ class Steps:
         below: other steps that cost no more than the mechanism, if these here may cost more than it does.
         charge: the probability, on either of two neighbours, that the mechanism does not do what the steps
             say; it adds (1 + e^epsilon) times itself to delta.
+        also: other steps that the mechanism costs as much as, up to their own `below` and `charge`; both
+            bounds hold.
     """
 
     noisy: tuple[NoiseStep, ...]
@@ -152,6 +154,7 @@ class Steps:
     directions: tuple[Adjacency, ...]
     below: tuple["Steps", ...] = ()
     charge: float = 0.0
+    also: "Steps | None" = None
 
     @property
     def have_worst_shifts(self) -> bool:

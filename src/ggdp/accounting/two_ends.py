@@ -22,16 +22,21 @@ from ggdp.accounting.vectors.routes import Cost, cost_of
 from ggdp.errors import CannotCertifyError, EpsilonTooLargeError, NoDominatingPairError
 from ggdp.search import arithmetic, halve
 
+_NARROW = 1e-5  # relative width of bounds that are narrow enough
 _TURNS = 60
 _HALVINGS = 20  # steps of the search for the epsilon at which charge and delta are equal
 
 
 def whole_cost(steps: Steps) -> Cost:
-    """The cost of some steps, with their `below` and `charge`."""
-    cost = cost_of(replace(steps, below=(), charge=0.0))
+    """The cost of some steps, with their `below`, `charge` and `also`."""
+    cost = cost_of(replace(steps, below=(), charge=0.0, also=None))
     if steps.below:
         cost = BetweenCost(cost, _costs_below(steps))
-    return ChargedCost(cost, steps.charge) if steps.charge > 0.0 else cost
+    if steps.charge > 0.0:
+        cost = ChargedCost(cost, steps.charge)
+    if steps.also is None:
+        return cost
+    return DoublyBoundCost(ChargedCost(whole_cost(replace(steps.also, charge=0.0)), steps.also.charge), cost)
 
 
 def _costs_below(steps: Steps) -> list[Cost]:
@@ -60,7 +65,11 @@ class BetweenCost:
                 continue
             except EpsilonTooLargeError as error:
                 raise too_large(max(lower, error.at_least)) from None
-        return _joined(self.above.epsilon(log_delta), lower)
+        try:
+            above = self.above.epsilon(log_delta)
+        except EpsilonTooLargeError:
+            raise too_large(lower) from None  # what is above says nothing about the least epsilon
+        return _joined(above, lower)
 
     def delta(self, epsilon: float) -> Bounds:
         """Certified delta at epsilon."""
@@ -76,6 +85,39 @@ class BetweenCost:
 def _joined(above: Bounds, lower: float) -> Bounds:
     upper = max(above.upper, lower)  # rounding may bring the lower bound above the upper one
     return Bounds(lower, upper, upper, above.method, above.ledger)
+
+
+@dataclass(frozen=True)
+class DoublyBoundCost:
+    """The cost of a mechanism that is bounded in two ways; if `first` is narrow, `second` is not asked."""
+
+    first: "ChargedCost"
+    second: Cost
+
+    def epsilon(self, log_delta: float) -> Bounds:
+        """Certified epsilon at log delta."""
+        try:
+            found = self.first.epsilon(log_delta)
+        except (EpsilonTooLargeError, CannotCertifyError):
+            return self.second.epsilon(log_delta)
+        if found.width <= _NARROW * found.upper:
+            return found
+        try:
+            return Bounds.intersection(found, self.second.epsilon(log_delta))
+        except (EpsilonTooLargeError, CannotCertifyError):
+            return found
+
+    def delta(self, epsilon: float) -> Bounds:
+        """Certified delta at epsilon."""
+        found = self.first.delta_here(epsilon)
+        if found.width <= _NARROW * found.upper:
+            return found
+        return Bounds.intersection(found, self.second.delta(epsilon))
+
+    def largest_loss(self) -> tuple[float, float]:
+        """Bounds on the largest loss."""
+        lower, upper = zip(self.first.largest_loss(), self.second.largest_loss(), strict=True)
+        return max(lower), min(upper)
 
 
 @dataclass(frozen=True)
@@ -118,11 +160,17 @@ class ChargedCost:
 
     def delta(self, epsilon: float) -> Bounds:
         """Certified delta at epsilon."""
+        found = self.delta_here(epsilon)
+        if self._charged(epsilon) > 0.5 * found.upper:
+            where, least = self._balance
+            if where <= epsilon and least < found.upper:
+                return Bounds.clipped(found.lower, found.estimate, least, found.method, found.ledger)
+        return found
+
+    def delta_here(self, epsilon: float) -> Bounds:
+        """Certified delta at epsilon by the steps' delta at this very epsilon, which takes less time."""
         found, charged = self.steps.delta(epsilon), self._charged(epsilon)
         lower, upper = max(found.lower - charged, 0.0), min(found.upper + charged, 1.0)
-        if charged > found.upper:
-            where, least = self._balance
-            upper = min(upper, least) if where <= epsilon else upper
         return Bounds.clipped(lower, found.estimate, upper, found.method, found.ledger)
 
     @cached_property

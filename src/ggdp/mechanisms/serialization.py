@@ -17,6 +17,7 @@ from ggdp.mechanisms.batches import (
     FixedSizeSampled,
     PoissonSampled,
     RandomAllocation,
+    RandomlyTruncatedPoisson,
     Shuffled,
     TruncatedPoisson,
 )
@@ -167,7 +168,7 @@ def _build(data: dict[str, Any], levels: int) -> Mechanism:
             inner = _build(_field(data, "mechanism"), levels - 1)
             arguments.instance("mechanism", inner, (AdditiveNoise, CustomMechanism))
             return PoissonSampled(cast(AdditiveNoise, inner), _field(data, "rate"))
-        case "fixed-size-sampled" | "truncated-poisson" | "random-allocation" | "shuffled":
+        case str() if kind in _BATCHED:
             made, names = _BATCHED[kind]
             _only(data, "mechanism", *names)
             inner = _build(_field(data, "mechanism"), levels - 1)
@@ -210,6 +211,7 @@ def _build(data: dict[str, Any], levels: int) -> Mechanism:
 _BATCHED: dict[str, tuple[type[Batched], tuple[str, ...]]] = {
     "fixed-size-sampled": (FixedSizeSampled, ("sample_size", "population", "replacement")),
     "truncated-poisson": (TruncatedPoisson, ("rate", "largest_batch", "population")),
+    "randomly-truncated-poisson": (RandomlyTruncatedPoisson, ("rate", "largest_batch", "population")),
     "random-allocation": (RandomAllocation, ("steps", "times_used")),
     "shuffled": (Shuffled, ("steps",)),
 }

@@ -17,7 +17,7 @@
 | `PoissonSampledDpEvent(q, ...)` | `PoissonSampled(..., rate=q)` | the same words |
 | `SampledWithoutReplacementDpEvent(n, m, ...)` | `FixedSizeSampled(..., m, n)` | the same words; see below |
 | `SampledWithReplacementDpEvent(n, m, ...)` | the same with `replacement=True` | likewise |
-| `TruncatedSubsampledGaussianDpEvent` | `TruncatedPoisson` of Gaussian noise | the same words |
+| `TruncatedSubsampledGaussianDpEvent` | `RandomlyTruncatedPoisson` | the same words; see below |
 | ... sampled twice, q then p | `rate = q * p` | independent coins multiply |
 | ... several Gaussians on one sample or batch | one Gaussian | a sum weighted by 1/sigma^2 is sufficient |
 | `ComposedDpEvent`, `SelfComposedDpEvent` | `Composed` | the same words |
@@ -34,6 +34,11 @@ is in the batch less often than where n is the larger size, which is what is acc
 them is one release of Gaussian or Laplace noise. A noise multiplier is over what one record adds to a sum, as
 in `PLDAccountant`, so that a replacement moves the sum by two; `RdpAccountant` takes it for what a
 replacement does.
+
+*Truncated batches.* The n records are those of the larger neighbour, as for batches of a fixed size. With
+Google's relation `REPLACE_SPECIAL` the mechanism is `TruncatedPoisson` instead, which may cost more: an empty
+record that is drawn takes the place of another in a full batch, and the proof for a random choice has not
+been made for it. So it is for a noise multiplier above 1000.
 
 *Permute and flip.* Its law depends on utilities, each of which one record moves by at most a known
 distance. By the theorem of McKenna and Sheldon (2020) it is (epsilon h)-private for utilities that differ
@@ -59,6 +64,7 @@ from ggdp.mechanisms import (
     FixedSizeSampled,
     Mechanism,
     PoissonSampled,
+    RandomlyTruncatedPoisson,
     TruncatedPoisson,
 )
 from ggdp.mechanisms.composed import Step
@@ -131,14 +137,24 @@ def to_dp_event(mechanism: Mechanism) -> Any:
             return _noise_event(google, mechanism)
         case PoissonSampled(mechanism=AdditiveNoise() as inner, rate=rate):
             return google.PoissonSampledDpEvent(rate, _noise_event(google, inner))
+        case RandomlyTruncatedPoisson(mechanism=AdditiveNoise() as inner):
+            return _truncated_event(google, mechanism, _noise_event(google, inner))
         case Composed(parts=((step, times),)):
             return google.SelfComposedDpEvent(to_dp_event(step), times)
         case Composed(parts=parts):
             events = [google.SelfComposedDpEvent(to_dp_event(step), times) for step, times in parts]
             return google.ComposedDpEvent(events)
         case _:
-            arguments.instance("mechanism", mechanism, (AdditiveNoise, PoissonSampled, Composed))
+            known = (AdditiveNoise, PoissonSampled, RandomlyTruncatedPoisson, Composed)
+            arguments.instance("mechanism", mechanism, known)
             raise AssertionError("unreachable")
+
+
+def _truncated_event(google: Any, batches: RandomlyTruncatedPoisson, inner: Any) -> Any:
+    if not isinstance(inner, google.GaussianDpEvent):
+        raise ValueError(f"noise must be Gaussian on batches of a largest size, got {type(inner).__name__}")
+    sizes = batches.population, batches.rate, batches.largest_batch
+    return google.TruncatedSubsampledGaussianDpEvent(*sizes, inner.noise_multiplier)
 
 
 def _library() -> Any:
@@ -249,8 +265,14 @@ def _release(kind: str, event: Any, relation: Relation, sampled: bool) -> Step |
             rate = arguments.real("sampling_probability", event.sampling_probability, least=0.0, most=1.0)
             if step is NOT_PRIVATE or rate == 0.0:
                 return step if rate else None
-            largest, size = event.truncated_batch_size, event.dataset_size
-            return TruncatedPoisson(cast(AdditiveNoise, step), rate, largest, size)
+            largest = arguments.whole("truncated_batch_size", event.truncated_batch_size, least=0)
+            size = arguments.whole("dataset_size", event.dataset_size, least=0)
+            if not (largest and size):
+                return None  # nothing but noise
+            step = cast(AdditiveNoise, step)
+            if relation == SPECIAL or step.shift is not None:
+                return TruncatedPoisson(step, rate, largest, size)
+            return RandomlyTruncatedPoisson(step, rate, largest, size)
         case "PermuteAndFlipDpEvent":
             epsilon = arguments.real("epsilon", event.epsilon, least=0.0)
             return (
