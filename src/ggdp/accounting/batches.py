@@ -147,7 +147,9 @@ def binomial_tail(count: int, rate: float, most: int) -> float:
     slip = 64.0 * UNIT_ROUNDOFF * (sizes[0] + 1.0 + count * abs(math.log(rate)))  # every term is that good
     ratio = (count - k[-1]) / (k[-1] + 1.0) * rate / (1.0 - rate)
     rest = ratio / (1.0 - ratio) * math.exp(log_term[-1]) if ratio < 1.0 else math.inf
-    return min((float(np.exp(log_term).sum()) + rest) * math.exp(min(slip + 1e-9, 1.0)) + 1e-300, 1.0)
+    if slip > 1.0:  # of so many events not one digit is known
+        return 1.0
+    return min((float(np.exp(log_term).sum()) + rest) * math.exp(slip + 1e-9) + 1e-300, 1.0)
 
 
 @_batches.register
