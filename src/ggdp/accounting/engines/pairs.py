@@ -266,6 +266,7 @@ class PairComposition:
 
     def _epsilon_with_moments(self, log_delta: float, saddle: Saddle, best: Bounds | None) -> Bounds:
         upper = min(self._ceiling, moments.epsilon_above(self.parts, self._plan, saddle.theta, log_delta))
+        upper = min(upper, moments.epsilon_of_each(self.parts, log_delta))
         lower = min(moments.epsilon_below(self.parts, self._plan, log_delta), upper)
         if best is None and upper > MOST_EPSILON and saddle.epsilon > MOST_EPSILON:
             raise too_large(lower, about=saddle.epsilon)
@@ -277,6 +278,6 @@ class PairComposition:
     def _delta_by_moments(self, saddle: Saddle, epsilon: float) -> Bounds:
         log_upper = min(moments.log_total_variation_above(self.parts), 0.0)
         log_upper = min(log_upper, moments.log_delta_above(self.parts, self._plan, saddle.theta, epsilon))
-        upper = raised(log_upper)
+        upper = raised(min(log_upper, moments.log_delta_of_each(self.parts, epsilon)))
         lower = min(math.exp(moments.log_delta_below(self.parts, self._plan, epsilon)), upper)
         return Bounds(lower, min(max(math.exp(min(saddle.log_delta, 0.0)), lower), upper), upper, "moments")
