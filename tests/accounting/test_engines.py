@@ -10,9 +10,9 @@ import pytest
 
 from ggdp import AdditiveNoise, Adjacency, Composed, Gaussian, GeneralizedGaussian, PoissonSampled, epsilon
 from ggdp.accounting.engines import characteristic as characteristic_functions
-from ggdp.accounting.engines import contour, lattice, rare
+from ggdp.accounting.engines import contour, lattice, moments, rare
 from ggdp.accounting.engines.characteristic import characteristic, power_units
-from ggdp.accounting.engines.curve import crossing
+from ggdp.accounting.engines.curve import ClosedForm, crossing
 from ggdp.accounting.engines.cut_off import MANY
 from ggdp.accounting.engines.grid_law import GridCurve, discretize
 from ggdp.accounting.engines.tilt import TiltPlan, saddle_for_epsilon, saddle_for_log_delta
@@ -256,3 +256,17 @@ def test_losses_too_far_apart_for_a_grid_are_told_before_it_is_made():
     plan = TiltPlan.of(parts)
     with pytest.raises(CannotCertifyError, match="too far apart"):
         lattice.build(parts, plan, saddle_for_epsilon(plan, 0.1), 1e-6)
+
+
+def test_basic_composition_holds_the_closed_form_and_is_close_where_a_record_is_hardly_ever_sampled():
+    gaussian = ((ShiftPair(2.0, 0.3, 0.0, 1.0), 5),)
+    whole = ClosedForm(ShiftPair(2.0, 0.3 * math.sqrt(5.0), 0.0, 1.0))
+    log_delta = math.log(1e-3)
+    assert moments.epsilon_of_each(gaussian, log_delta) >= whole.epsilon(log_delta, math.inf).upper
+    assert moments.log_delta_of_each(gaussian, 0.8) >= whole.log_delta(0.8).upper
+    # 20 replaced records at a rate of 3e-7: 58 was the upper end
+    up = 1.0 / 1.4
+    sampled = ((ShiftPair(6.0, up, -up, 3e-7), 20),)
+    above = moments.epsilon_of_each(sampled, math.log(1e-6))
+    assert 3.476e-5 <= above <= 1e-3
+    assert math.log(1e-6) <= moments.log_delta_of_each(sampled, 3.456e-5) <= math.log(2e-6)

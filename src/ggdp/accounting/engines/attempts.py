@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import cached_property, partial
 
 from ggdp.accounting.bounds import Bounds
-from ggdp.accounting.engines import contour, jumps, lattice, rare
+from ggdp.accounting.engines import contour, jumps, lattice, moments, rare
 from ggdp.accounting.engines.curve import MOST_EPSILON, Curve, EpsilonSandwich, crossing
 from ggdp.accounting.engines.jump_plan import planned_epsilon
 from ggdp.accounting.engines.tilt import Saddle, TiltPlan, saddle_for_epsilon
@@ -40,6 +40,7 @@ _MOST_RARE = 100  # different parts of which a rare event is split off, or a lin
 _MANY = 12  # different parts beyond which a plan of their jumps costs more than a curve drawn in vain
 _MISSED = 0.2  # how far the best plan's log delta may be off, relative to it
 _APART = 0.02  # how far two plans may be apart that agree
+_RARELY = 0.1  # samples of a record in all, up to which the sum of all releases' own costs is looked at
 _ROUGHLY = 1e9  # how many times wider than usual curves are by which epsilon is sought,
 _AIM = 4e-6  # and then answered, to about this width,
 _MOST_DRAWN = 4  # in so many turns,
@@ -267,7 +268,12 @@ class Attempts:
         return rare.RareSplit(_line_beside(split, guess), split.rare)
 
     def _rare_guess(self, log_delta: float) -> float:
-        plan = partial(rare.planned_epsilon, self.parts, self._plan, log_delta)
+        def plan() -> float:
+            planned = rare.planned_epsilon(self.parts, self._plan, log_delta)
+            if sum(times * pair.rate for pair, times in self.parts) > _RARELY:
+                return planned
+            return min(planned, max(moments.epsilon_of_each(self.parts, log_delta), LEAST_EPSILON))
+
         return self._planned("rare", log_delta, plan)
 
     def _planned(self, name: str, log_delta: float, plan: Callable[[], float]) -> float:
