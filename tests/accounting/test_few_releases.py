@@ -245,3 +245,10 @@ def test_errors_of_many_releases_are_charged_in_full():
     charged = contour._perturbed(np.zeros(2), np.array([2.0, 0.5]))
     assert charged[0] >= math.expm1(2.0)
     assert charged[1] == pytest.approx(math.expm1(0.5))
+
+
+@pytest.mark.parametrize("beta", [1.5, 6.0, 32.0])
+@pytest.mark.parametrize("asked", [1e10, 1.7e308])
+def test_delta_of_an_epsilon_beyond_all_sense_is_answered_without_a_warning(beta, asked):
+    found = delta(Composed(release(beta, 0.35), 3), epsilon=asked)
+    assert 0.0 <= found.lower <= found.upper <= 1.0

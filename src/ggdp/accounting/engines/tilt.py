@@ -207,15 +207,16 @@ class TiltPlan:
     def cumulants(self, theta: float) -> Cumulants:
         """K(theta), K'(theta), K''(theta) of the whole composition."""
         lengths = self._lengths()
-        exponent = self.log_mass + theta * self.loss
-        log_far, far_loss = self.far.at(theta)
-        peak = np.maximum(np.maximum.reduceat(exponent, self.starts), log_far)
-        term = np.exp(exponent - np.repeat(peak, lengths))
-        far = np.exp(log_far - peak)
-        total = np.add.reduceat(term, self.starts) + far
-        mean = (np.add.reduceat(term * self.loss, self.starts) + far * far_loss) / total
-        spread = np.add.reduceat(term * (self.loss - np.repeat(mean, lengths)) ** 2, self.starts)
-        spread = (spread + far * (far_loss - mean) ** 2) / total
+        with np.errstate(over="ignore", invalid="ignore"):  # of a tilt beyond what doubles hold
+            exponent = self.log_mass + theta * self.loss
+            log_far, far_loss = self.far.at(theta)
+            peak = np.maximum(np.maximum.reduceat(exponent, self.starts), log_far)
+            term = np.exp(exponent - np.repeat(peak, lengths))
+            far = np.exp(log_far - peak)
+            total = np.add.reduceat(term, self.starts) + far
+            mean = (np.add.reduceat(term * self.loss, self.starts) + far * far_loss) / total
+            spread = np.add.reduceat(term * (self.loss - np.repeat(mean, lengths)) ** 2, self.starts)
+            spread = (spread + far * (far_loss - mean) ** 2) / total
         return Cumulants(
             float(self.times @ (peak + np.log(total))), float(self.times @ mean), float(self.times @ spread)
         )
