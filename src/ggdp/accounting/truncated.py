@@ -235,8 +235,10 @@ class CutStep:
         parts = [_above(one, direction) for one in (self.uncut, self.cut)]
         loss = np.concatenate([part.loss for part in parts])
         mass = np.concatenate([share * part.mass for share, part in zip(shares, parts, strict=True)])
+        underflows = (mass == 0.0) & (np.concatenate([part.mass for part in parts]) > 0.0)
         mass *= 1.0 + 8.0 * UNIT_ROUNDOFF
         infinite = sum(share * part.infinite for share, part in zip(shares, parts, strict=True))
+        infinite += 5e-324 * int(underflows.sum())
         order = np.argsort(loss, kind="stable")
         kept = order[mass[order] > 0.0]
         found = Atoms(loss[kept], mass[kept], infinite * (1.0 + 8.0 * UNIT_ROUNDOFF))

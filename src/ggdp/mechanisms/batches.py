@@ -115,7 +115,22 @@ class FixedSizeSampled(Batched):
 
 
 @dataclass(frozen=True)
-class TruncatedPoisson(Batched):
+class _Truncated(Batched):
+    """Poisson batches that are cut at a largest size."""
+
+    rate: float
+    largest_batch: int
+    population: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "rate", arguments.real("rate", self.rate, above=0.0, most=1.0))
+        for name in ("largest_batch", "population"):
+            object.__setattr__(self, name, arguments.whole(name, getattr(self, name), most=MOST_RECORDS))
+
+
+@dataclass(frozen=True)
+class TruncatedPoisson(_Truncated):
     """Keep every record with probability `rate`; of a batch above `largest_batch`, keep that many.
 
     Which records are left out of a batch that is too large may be decided in any way; if they are chosen at
@@ -128,16 +143,6 @@ class TruncatedPoisson(Batched):
         population: records in the data set; neither neighbour has more than one more.
     """
 
-    rate: float
-    largest_batch: int
-    population: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "rate", arguments.real("rate", self.rate, above=0.0, most=1.0))
-        for name in ("largest_batch", "population"):
-            object.__setattr__(self, name, arguments.whole(name, getattr(self, name), most=MOST_RECORDS))
-
     @property
     def nominal(self) -> tuple[float, int]:
         """Poisson sampling itself."""
@@ -145,7 +150,7 @@ class TruncatedPoisson(Batched):
 
 
 @dataclass(frozen=True)
-class RandomlyTruncatedPoisson(Batched):
+class RandomlyTruncatedPoisson(_Truncated):
     """Keep every record with probability `rate`; of a batch above `largest_batch`, keep that many by chance.
 
     All subsets of that size are equally likely. This is what `TruncatedPoisson` describes if the records that
@@ -163,16 +168,6 @@ class RandomlyTruncatedPoisson(Batched):
     >>> round(epsilon(half_are_cut, delta=1e-6).upper, 2)
     1.24
     """
-
-    rate: float
-    largest_batch: int
-    population: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        object.__setattr__(self, "rate", arguments.real("rate", self.rate, above=0.0, most=1.0))
-        for name in ("largest_batch", "population"):
-            object.__setattr__(self, name, arguments.whole(name, getattr(self, name), most=MOST_RECORDS))
 
     @property
     def nominal(self) -> tuple[float, int]:
